@@ -1,0 +1,35 @@
+# Every target sets up its own .venv from nothing; the second time it is there already.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench test-flink clean
+
+demo: $(READY)
+	$(BIN)/veilmeans demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not flink and not prism"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd src && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans
+	$(BIN)/mypy --config-file pyproject.toml --explicit-package-bases benchmarks
+
+bench: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.beam_cost --json benchmarks/results/beam_cost.json
+	$(BIN)/python -m benchmarks.prg --json benchmarks/results/prg.json
+
+test-flink: $(READY)
+	$(BIN)/python -m tests.runners.fetch
+
+clean:
+	rm -rf $(VENV) .cache build demo src/*.egg-info
+
+$(READY): setup.py src/veilmeans/__init__.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@

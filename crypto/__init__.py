@@ -1,0 +1,1 @@
+"""Pure mathematics on arrays and bytes. No Beam, no files, no network."""

@@ -1,0 +1,40 @@
+"""Randomness by address: AES-256-CTR whose key is HMAC-SHA256(seed, address · label).
+
+The same seed, address and label give the same bytes on every machine and in every retry; any other give unrelated
+ones. So a bundle that Beam runs twice sends the same message twice, and a one-time mask never covers two values.
+"""
+
+import hmac
+from math import prod
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from veilmeans.crypto.ring import DTYPE, Ring
+from veilmeans.schemas.address import Address
+
+SEED_SIZE = 32
+_CHUNK = 1 << 18
+_ZEROS = bytes(_CHUNK)
+
+
+def derive(seed: bytes, purpose: str) -> bytes:
+    """A seed of its own for one purpose (HMAC-SHA256 as a PRF)."""
+    return hmac.digest(seed, b"veilmeans derive " + purpose.encode(), "sha256")
+
+
+def uniform(seed: bytes, address: Address, label: str, shape: tuple[int, ...]) -> Ring:
+    """A uniform uint64 array for this seed, address and label."""
+    key = hmac.digest(seed, b"veilmeans uniform " + address.encode() + label.encode(), "sha256")
+    result = np.empty(prod(shape), DTYPE)
+    fill(key, result)
+    return result.reshape(shape)
+
+
+def fill(key: bytes, out: Ring) -> None:
+    """Fill `out` with the AES-CTR key stream, chunk by chunk from one buffer of zeros."""
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    target = out.reshape(-1).view(np.uint8)
+    for start in range(0, len(target), _CHUNK):
+        part = target[start : start + _CHUNK]
+        stream.update_into(memoryview(_ZEROS)[: len(part)], part.data)

@@ -1,0 +1,1 @@
+"""Everything that leaves the process: inputs, keys, exchange, scratch, triples, results."""

@@ -1,0 +1,105 @@
+"""Open what a configuration names: identity, gateway, exchange. Opened once per process, never pickled."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from veilmeans.crypto.certificates import Identity, check_certificate, check_pair
+from veilmeans.crypto.sealing import Seal
+from veilmeans.io.exchange import Exchange
+from veilmeans.io.file_exchange import FileExchange
+from veilmeans.io.gateway import Gateway
+from veilmeans.io.gateway_exchange import Door, GatewayExchange
+from veilmeans.io.keys import read_secret
+from veilmeans.io.shaper import Link, ShapedExchange
+from veilmeans.io.spool import Spool
+from veilmeans.io.tls import explained_handshakes
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import CertificateError, StorageError
+
+_open: dict[str, Exchange] = {}
+_spools: dict[str, Spool] = {}
+_lock = threading.Lock()
+
+
+def load_identity(config: JobConfig) -> Identity:
+    """This party's certificate and key, checked."""
+    identity = Identity(_read_certificate(config.certificate, config.party), read_secret(config.key))
+    check_pair(identity, str(config.key))
+    return identity
+
+
+def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
+    """The pinned certificates, checked."""
+    return {name: _read_certificate(peer.certificate, name) for name, peer in config.peers.items()}
+
+
+def open_gateway(config: JobConfig) -> Gateway:
+    """This party's gateway, listening but not yet serving (use it as a context manager)."""
+    spool = Spool(config.storage / "inbox")
+    listen = config.listen or ""
+    try:
+        return Gateway(config.party, listen, load_identity(config), load_peer_certificates(config), spool, config.limit)
+    except (OSError, ValueError) as error:
+        why = str(error).split(". ")[0]
+        raise StorageError(f"the gateway cannot listen on {listen}: is the port taken? ({why})") from None
+
+
+@contextmanager
+def embedded_gateway(config: JobConfig) -> Iterator[None]:
+    """The gateway inside this process, if the configuration wants it so."""
+    if config.exchange.kind != "gateway" or config.gateway != "embedded":
+        yield
+        return
+    with explained_handshakes(), open_gateway(config) as gateway:
+        _spools[config.listen or ""] = gateway.spool
+        try:
+            yield
+        finally:
+            del _spools[config.listen or ""]
+            close_exchange(config)
+
+
+def open_exchange(config: JobConfig) -> Exchange:
+    """The exchange of this configuration, one for each process."""
+    name = config.model_dump_json()
+    with _lock:
+        if name not in _open:
+            _open[name] = _build(config)
+        return _open[name]
+
+
+def close_exchange(config: JobConfig) -> None:
+    with _lock:
+        exchange = _open.pop(config.model_dump_json(), None)
+    if exchange is not None:
+        exchange.close()
+
+
+def _build(config: JobConfig) -> Exchange:
+    identity, certificates = load_identity(config), load_peer_certificates(config)
+    exchange: Exchange
+    if config.exchange.kind == "gateway":
+        doors = {name: Door(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
+        own = Door(config.party, config.listen or "", identity.certificate)
+        local = _spools.get(own.address)
+        exchange = GatewayExchange(own, doors, identity, config.limit, config.exchange.timeout_s, local)
+    else:
+        seals = {name: Seal(identity, certificate) for name, certificate in certificates.items()}
+        outboxes = {name: peer.outbox or "" for name, peer in config.peers.items()}
+        exchange = FileExchange(config.exchange.outbox or "", outboxes, seals, config.limit)
+    shape = config.exchange.shape
+    if shape is not None:
+        link = Link(shape.rate_mbps * 1e6, shape.round_trip_ms / 1e3)
+        exchange = ShapedExchange(exchange, link, config.storage / "link.clock")
+    return exchange
+
+
+def _read_certificate(file: Path, owner: str) -> bytes:
+    try:
+        pem = file.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"the certificate of {owner} ({file}) cannot be read: {error.strerror}") from None
+    check_certificate(pem, owner, str(file))
+    return pem

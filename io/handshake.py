@@ -1,0 +1,94 @@
+"""The handshake: each party tells each other its terms, and a run is bound to them.
+
+Until all terms agree nothing else is sent, so a handshake may be put again with other terms. From then on the run is
+sealed: what was said is kept in the run's folder, and a run id that comes back with other data or another
+configuration is refused (it would use the same masks again). A party that starts a sealed run again goes on from there.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing, get_arrays
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.errors import HandshakeError
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.terms import Terms, difference
+
+_GRACE = 3.0
+"""Seconds for which differing terms are looked at again: they may be left over from before the peer's correction."""
+
+
+def shake_hands(
+    exchange: Exchange, me: str, run: str, terms: Mapping[str, Terms], folder: Path, timeout: float
+) -> dict[str, Terms]:
+    """Exchange terms with each peer in `terms` (what it is told); what each of them said, once all agree."""
+    for peer, said in terms.items():
+        check_binding(folder, f"{me}-to-{peer}", said)
+    if all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
+        return {peer: _bound(folder, f"{peer}-to-{me}") for peer in terms}
+    exchange.put_all([_message(Key(_where(run), me, peer), said) for peer, said in terms.items()])
+    heard = {peer: _await_agreement(exchange, me, run, peer, said, timeout) for peer, said in terms.items()}
+    for peer, said in terms.items():
+        _bind(folder, f"{me}-to-{peer}", said)
+    for peer, said in heard.items():
+        _bind(folder, f"{peer}-to-{me}", said)
+    return heard
+
+
+def check_binding(folder: Path, name: str, said: Terms) -> None:
+    """Refuse a run that was begun on other terms, or on other data."""
+    path = _binding_file(folder, name)
+    if not path.exists():
+        return
+    before = _bound(folder, name)
+    if before.to_dict() != json.loads(json.dumps(said.to_dict())):
+        what = difference(said, before, "the start of this run") or "the data or the job have changed since"
+        raise HandshakeError(f"run {folder.name!r} was begun before on other terms ({what}): choose a new run id")
+
+
+def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Terms, timeout: float) -> Terms:
+    deadline = None
+    while True:
+        theirs = _parse(peer, get_arrays(exchange, Key(_where(run), peer, me), timeout)["terms"])
+        differs = difference(said, theirs, peer)
+        if differs is None:
+            return theirs
+        deadline = deadline or time.monotonic() + _GRACE
+        if time.monotonic() > deadline:
+            raise HandshakeError(f"{differs}: agree on one value, then start both again")
+        time.sleep(0.2)
+
+
+def _where(run: str) -> Address:
+    return Address(run, 0, HANDSHAKE, 0)
+
+
+def _message(key: Key, terms: Terms) -> Outgoing:
+    text = json.dumps(terms.to_dict(), sort_keys=True).encode()
+    return Outgoing.of(key, {"terms": np.frombuffer(text, np.uint8)})
+
+
+def _parse(peer: str, text: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]") -> Terms:
+    try:
+        return Terms.from_dict(peer, json.loads(text.tobytes()))
+    except ValueError:
+        raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None
+
+
+def _binding_file(folder: Path, name: str) -> Path:
+    return folder / f"bound.{name}.json"
+
+
+def _bound(folder: Path, name: str) -> Terms:
+    return Terms.from_dict(name, json.loads(_binding_file(folder, name).read_text()))
+
+
+def _bind(folder: Path, name: str, said: Terms) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = folder / f"bound.{name}.part"
+    part.write_text(json.dumps(said.to_dict(), sort_keys=True))
+    part.replace(_binding_file(folder, name))

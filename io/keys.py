@@ -1,0 +1,35 @@
+"""A party's secrets as files: mode 0600, made once, never overwritten."""
+
+import os
+from pathlib import Path
+
+from veilmeans.schemas.errors import ConfigError, StorageError
+
+
+def write_secret(path: Path, secret: bytes) -> None:
+    """Write a file that only its owner may read; the same secret again is fine, another one is not."""
+    if path.exists() and path.read_bytes() == secret:
+        return
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(secret)
+        os.link(part, path)
+    except FileExistsError:
+        raise StorageError(f"{path} exists and is not overwritten: choose another folder or remove it") from None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a secret file; refuse one that others may read."""
+    try:
+        mode = path.stat().st_mode & 0o777
+        secret = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the secret file {path} cannot be read: {error.strerror}") from None
+    if mode & 0o077:
+        raise ConfigError(f"the secret file {path} has mode {mode:04o}: run chmod 600 {path}")
+    return secret

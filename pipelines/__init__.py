@@ -1,0 +1,1 @@
+"""What a party runs. Composition only; read these first."""

@@ -1,0 +1,131 @@
+"""The command line. Each command reads a configuration, does one thing, and ends with one sentence if it cannot.
+
+Exit codes: 0 done · 1 unexpected · 2 configuration · 3 input data · 4 handshake · 5 a peer is absent · 6 a message was
+refused · 7 certificate · 8 storage · 130 interrupted.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilmeans import __version__
+from veilmeans.schemas.config import load_config
+from veilmeans.schemas.errors import VeilmeansError, recall
+
+app = typer.Typer(
+    help="K-means for companies that may not show each other their data. "
+    "Each party runs its own commands with its own configuration; flags a command does not know go to Beam.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
+_TO_BEAM = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.callback()
+def common(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="log Beam's own messages, too")] = False,
+) -> None:
+    """Set up logging: our own lines to standard error, Beam's only when asked for."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    if not verbose:
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(lambda record: record.name != "root")
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(lambda record: record.name.startswith("veilmeans"))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@app.command()
+def keys(
+    name: Annotated[str, typer.Option("--name", "-n", help="the party's name, as in every configuration")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the files")] = Path("keys"),
+    days: Annotated[int, typer.Option(min=1, max=3650, help="how long the certificate is valid")] = 365,
+) -> None:
+    """Make a party's key, certificate and seed.
+
+    NAME.key and NAME.seed are secrets (mode 0600) and stay here. Send NAME.crt to every peer, and read its fingerprint
+    to them over another channel.
+    """
+    from veilmeans.pipelines.keys import make_keys
+
+    typer.echo(make_keys(name, out, days))
+
+
+@app.command()
+def gateway(config: Config) -> None:
+    """Run a party's gateway as a process of its own, until it is interrupted.
+
+    Needed where workers are many or come and go (Flink, Dataflow); set `gateway: separate` in the configuration.
+    """
+    from veilmeans.io.connect import open_gateway
+    from veilmeans.io.tls import explained_handshakes
+
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    settings = load_config(config)
+    with explained_handshakes(), open_gateway(settings) as door:
+        logging.getLogger(__name__).info("gateway of %s listens on port %d", settings.party, door.port)
+        stopped.wait()
+
+
+@app.command(context_settings=_TO_BEAM)
+def sums(context: typer.Context, config: Config) -> None:
+    """Take part in secure column sums. Start it again to go on after a mishap."""
+    from veilmeans.pipelines.sums import run_sums
+
+    typer.echo(str(run_sums(load_config(config), context.args)))
+
+
+@app.command()
+def deal(config: Config) -> None:
+    """Deal correlated randomness for one run. The dealer knows shapes, never data."""
+    from veilmeans.pipelines.dealer import run_dealer
+
+    run_dealer(load_config(config))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="where configurations, keys, data and results go")] = Path("demo"),
+    rows: Annotated[int, typer.Option(min=1, help="rows of made-up data")] = 100_000,
+    exchange: Annotated[str, typer.Option(help="gateway or files")] = "gateway",
+) -> None:
+    """Two companies and a dealer, as three processes on this machine: secure sums of columns that none may show."""
+    from veilmeans.pipelines.demo import run_demo
+
+    run_demo(folder, rows, exchange)
+
+
+def main() -> None:
+    """Run a command; end with one sentence and an exit code, never with a traceback for a user's mistake."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("VEILMEANS_DEBUG"):
+            raise
+        known = recall(error) or VeilmeansError(
+            f"unexpected {type(error).__name__}; set VEILMEANS_DEBUG=1 to see where, and please report it"
+        )
+        print(f"error: {known.sentence}", file=sys.stderr)
+        sys.exit(known.code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What every job of a party does around its pipeline: take the seat, shake hands, run, say farewell."""
+
+import hmac
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
+
+from veilmeans.crypto import prg
+from veilmeans.io.connect import embedded_gateway, open_exchange
+from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.keys import read_secret
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import PeerError, VeilmeansError, recall
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.terms import PROTOCOL_VERSION
+
+log = logging.getLogger(__name__)
+
+FAREWELL = "farewell"
+
+
+@contextmanager
+def seated(config: JobConfig) -> Iterator[Exchange]:
+    """The party's gateway is open and its exchange connected."""
+    config.run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with embedded_gateway(config):
+        exchange = open_exchange(config)
+        exchange.forgive(config.run)
+        yield exchange
+
+
+def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
+    """A keyed digest of data and job: equal if they are equal, and telling nothing to who lacks the seed."""
+    key = prg.derive(read_secret(config.seed), "binding")
+    return hmac.digest(key, digest + job.encode(), "sha256").hex()
+
+
+def run_pipeline(
+    config: JobConfig, build: Callable[[beam.Pipeline], object], flags: Sequence[str] = ()
+) -> PipelineResult:
+    """Build and run a pipeline on the configured runner.
+
+    A pipeline that fails for a reason of its own is run again: its rounds send the same bytes, so nothing is said
+    twice. A refused message, an absent peer or a user's mistake ends it at once.
+    """
+    for left in reversed(range(config.engine.attempts)):
+        try:
+            pipeline = beam.Pipeline(runner=_runner(config, flags), options=_options(config, flags))
+            build(pipeline)
+            result = pipeline.run()
+            result.wait_until_finish()
+            return result
+        except Exception as error:
+            known = recall(error)
+            if known is not None:
+                raise known from None
+            if not left:
+                raise
+            log.warning("the pipeline failed (%s); it is run again, %d attempts left", type(error).__name__, left)
+    raise VeilmeansError("engine.attempts must be at least 1")
+
+
+def counters(result: PipelineResult) -> dict[str, dict[str, int]]:
+    """Messages, bytes and waiting time of each stage, from Beam's metrics (a stage's two halves are two steps)."""
+    stages: dict[str, dict[str, int]] = {}
+    for counter in result.metrics().query()["counters"]:
+        name = counter.key.metric
+        value = counter.committed if counter.committed is not None else counter.attempted
+        counts = stages.setdefault(name.namespace, {})
+        counts[name.name] = counts.get(name.name, 0) + int(value)
+    return dict(sorted(stages.items()))
+
+
+def say_farewell(exchange: Exchange, config: JobConfig, iteration: int) -> None:
+    """Tell the peers that we have what we need, wait until they have, drop the run's messages.
+
+    A party must not close its gateway while a peer may still have to send again.
+    """
+    where = Address(config.run, iteration, FAREWELL, 0)
+    nothing = {"done": np.ones(1, np.uint8)}
+    try:
+        exchange.put_all([Outgoing.of(Key(where, config.party, peer), nothing) for peer in config.peers])
+        for peer in config.peers:
+            get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s)
+    except PeerError as error:
+        log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
+        return
+    exchange.collect(config.run, before=iteration)
+
+
+def agreed_terms(config: JobConfig) -> Mapping[str, Any]:
+    """What every member of a run, the dealer included, must have alike."""
+    return {
+        "protocol version": PROTOCOL_VERSION,
+        "parties": list(config.parties),
+        "dealer": config.dealer,
+        "engine.rows_per_shard": config.engine.rows_per_shard,
+    }
+
+
+def _runner(config: JobConfig, flags: Sequence[str]) -> str | None:
+    """DirectRunner is pinned to Beam's in-process runner: by itself it would look for a Prism binary to download."""
+    if any(flag.startswith("--runner") for flag in (*config.engine.options, *flags)):
+        return None
+    return "FnApiRunner" if config.engine.runner == "DirectRunner" else config.engine.runner
+
+
+def _options(config: JobConfig, flags: Sequence[str]) -> PipelineOptions:
+    own = []
+    if config.engine.runner == "DirectRunner" and config.engine.workers > 1:
+        own = [f"--direct_num_workers={config.engine.workers}", "--direct_running_mode=multi_threading"]
+    return PipelineOptions([*own, *config.engine.options, *flags])

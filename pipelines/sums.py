@@ -1,0 +1,120 @@
+"""The job `veilmeans sums`: one party's side of secure column sums, end to end."""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+
+from veilmeans.crypto import ring
+from veilmeans.io.exchange import Exchange
+from veilmeans.io.handshake import shake_hands
+from veilmeans.io.inputs import StagedInput, stage_columns
+from veilmeans.pipelines.dealer import fetch_triples
+from veilmeans.pipelines.party import agreed_terms, binding_of, counters, run_pipeline, say_farewell, seated
+from veilmeans.schemas.config import JobConfig, SumsJob
+from veilmeans.schemas.errors import ConfigError, HandshakeError
+from veilmeans.schemas.shard import Shard
+from veilmeans.schemas.terms import Terms
+from veilmeans.transforms.seat import Seat
+from veilmeans.transforms.sums import ColumnSums
+
+log = logging.getLogger(__name__)
+
+
+def run_sums(config: JobConfig, flags: Sequence[str] = ()) -> Path:
+    """Take part in a run; the file with the sums. Start it again after any mishap: it goes on."""
+    job = _job(config)
+    result_file = config.run_folder / "sums.json"
+    if result_file.exists():
+        log.info("run %s is finished already", config.run)
+        return result_file
+    staged = stage_columns(
+        job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, config.run_folder / "columns.arrow"
+    )
+    _check_room(job, staged.rows)
+    start = time.perf_counter()
+    with seated(config) as exchange:
+        seat, names = _agree(exchange, config, job, staged)
+        fetch_triples(exchange, config, seat, staged)
+        left, right = (_position(names, column) for column in job.product)
+        build = partial(_build, staged, seat, (left, right), [*names, " · ".join(job.product)], result_file)
+        log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
+        result = run_pipeline(config, build, flags)
+        _write(config.run_folder / "report.json", {"seconds": time.perf_counter() - start, "stages": counters(result)})
+        say_farewell(exchange, config, iteration=1)
+    return result_file
+
+
+def _agree(exchange: Exchange, config: JobConfig, job: SumsJob, staged: StagedInput) -> tuple[Seat, list[str]]:
+    """Shake hands; the seat, and the names of all columns in the order of the shares."""
+    binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
+    common = {**agreed_terms(config), "sums.product": list(job.product), "sums.bound": job.bound}
+    announced = {"rows": staged.rows, "columns": list(job.columns)}
+    terms = {
+        peer: Terms(common if peer == config.dealer else {**common, "rows": staged.rows}, announced, binding)
+        for peer in config.peers
+    }
+    heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
+    columns = {name: heard[name].announced["columns"] for name in config.parties if name != config.party}
+    columns[config.party] = list(job.columns)
+    return Seat(config, binding), [f"{party}.{column}" for party in config.parties for column in columns[party]]
+
+
+def _build(
+    staged: StagedInput,
+    seat: Seat,
+    product: tuple[int, int],
+    names: list[str],
+    result_file: Path,
+    pipeline: beam.Pipeline,
+) -> None:
+    _ = (
+        pipeline
+        | "Shard numbers" >> beam.Create(list(range(staged.shards)))
+        | "Spread shards" >> beam.Reshuffle()
+        | "Column sums" >> ColumnSums(seat, staged.file, *product)
+        | "Write result" >> beam.Map(_write_sums, names, result_file)
+    )
+
+
+def _write_sums(sums: Shard, names: list[str], result_file: Path) -> None:
+    values = ring.decode(sums.arrays["x"])
+    _write(result_file, {name: int(value) for name, value in zip(names, values, strict=True)})
+
+
+def _write(file: Path, content: Any) -> None:
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    part.replace(file)
+
+
+def _job(config: JobConfig) -> SumsJob:
+    job = config.sums
+    if job is None:
+        raise ConfigError(f"the configuration of {config.party} has no job: add `sums:`")
+    if config.party not in config.parties:
+        raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans deal`")
+    if job.data is None or not job.columns:
+        raise ConfigError(f"the configuration of {config.party} needs sums.data and sums.columns")
+    if config.dealer is None:
+        raise ConfigError(f"the configuration of {config.party} names no dealer, and a product needs one")
+    return job
+
+
+def _check_room(job: SumsJob, rows: int) -> None:
+    """Sums are computed mod 2^64: refuse what could wrap around."""
+    if rows * job.bound**2 >= 2**63:
+        raise ConfigError(
+            f"sums.bound is {job.bound:,}, and {rows:,} products of such values may exceed 2^63: lower the bound"
+        )
+
+
+def _position(names: Sequence[str], column: str) -> int:
+    if column not in names:
+        raise HandshakeError(f"sums.product names {column!r}, and the parties have {', '.join(names)}")
+    return names.index(column)

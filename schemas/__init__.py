@@ -1,0 +1,1 @@
+"""What crosses a boundary: arrays, shards, messages, addresses, configuration, errors."""

@@ -1,0 +1,34 @@
+"""Where a value lives: (run, iteration, stage, shard). Randomness, triples and messages are all named by it."""
+
+import re
+from dataclasses import dataclass
+
+from veilmeans.schemas.errors import ConfigError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+NAME_RULE = "1 to 80 letters, digits, dots, dashes or underscores, beginning with a letter or digit"
+
+
+def checked_name(what: str, name: str) -> str:
+    """`name` if it is fit for a path and a certificate; else a ConfigError."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"{what} is {name!r}: it must be {NAME_RULE}")
+    return name
+
+
+@dataclass(frozen=True)
+class Address:
+    """The place of one shard's work in one round of one iteration of one run."""
+
+    run: str
+    iteration: int
+    stage: str
+    shard: int
+
+    def encode(self) -> bytes:
+        """An injective encoding: each field with its length before it."""
+        fields = (self.run.encode(), str(self.iteration).encode(), self.stage.encode(), str(self.shard).encode())
+        return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+
+    def __str__(self) -> str:
+        return f"{self.run}/{self.iteration}/{self.stage}/{self.shard}"

@@ -1,0 +1,68 @@
+"""Named arrays as one Arrow record batch: the form in which states and messages are stored and sent.
+
+A batch has one row; each column is one array as a `fixed_shape_tensor`, so that element type and shape travel with it
+and arrays of different lengths stand side by side. Reading is zero-copy: the arrays are read-only views.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+
+def to_batch(arrays: Arrays) -> pa.RecordBatch:
+    """`arrays` as a record batch of one row."""
+    return pa.record_batch([_tensor(array) for array in arrays.values()], names=list(arrays))
+
+
+def from_batch(batch: pa.RecordBatch) -> dict[str, Array]:
+    """The arrays in a record batch made by `to_batch`."""
+    return {name: _array(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def to_stream(arrays: Arrays) -> pa.Buffer:
+    """`arrays` as an Arrow IPC stream."""
+    batch = to_batch(arrays)
+    buffer = pa.allocate_buffer(stream_size(batch))
+    write_stream(batch, pa.FixedSizeBufferWriter(buffer))
+    return buffer
+
+
+def write_stream(batch: pa.RecordBatch, sink: Any) -> None:
+    """Write one batch as an Arrow IPC stream."""
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def stream_size(batch: pa.RecordBatch) -> int:
+    """How many bytes the IPC stream of `batch` has: schema, batch, end mark."""
+    return int(batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + 8)
+
+
+def from_stream(source: Any) -> dict[str, Array]:
+    """The arrays in an IPC stream (a buffer or a memory-mapped file)."""
+    with pa.ipc.open_stream(source) as reader:
+        return from_batch(reader.read_next_batch())
+
+
+def nbytes(arrays: Arrays) -> int:
+    """Bytes of payload, without Arrow's framing."""
+    return sum(array.nbytes for array in arrays.values())
+
+
+def _tensor(array: Array) -> pa.Array:
+    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    kind = pa.fixed_shape_tensor(flat.type, array.shape)
+    storage = pa.FixedSizeListArray.from_buffers(kind.storage_type, 1, [None], children=[flat])
+    return pa.ExtensionArray.from_storage(kind, storage)
+
+
+def _array(column: pa.Array) -> Array:
+    shape = tuple(column.type.shape)
+    values: Array = column.storage.flatten().to_numpy(zero_copy_only=True)
+    return values.reshape(shape)

@@ -1,0 +1,206 @@
+"""A party's job configuration: one YAML file, checked once, frozen after.
+
+Paths are relative to the file. Only paths of secrets stand here, never secrets, so a configuration may be pickled to a
+worker, printed and logged.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from veilmeans.schemas.address import NAME, NAME_RULE
+from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.party import Party
+
+
+def _name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(f"must be {NAME_RULE}")
+    return value
+
+
+def _host_and_port(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdigit() or not 0 <= int(port) < 65536:
+        raise ValueError("must be host:port")
+    return value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Peer(_Part):
+    """Another party, or the dealer: where its gateway or outbox is, and the certificate it must show."""
+
+    certificate: Path = Field(description="its certificate, as it was sent to us")
+    address: str | None = Field(None, description="host:port of its gateway (exchange.kind: gateway)")
+    outbox: str | None = Field(None, description="its outbox, readable by us (exchange.kind: files)")
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return value if value is None else _host_and_port(value)
+
+
+class Shape(_Part):
+    """Slow the link down, to measure a LAN or a WAN on one machine."""
+
+    rate_mbps: Annotated[float, Field(gt=0)] = Field(description="megabits per second")
+    round_trip_ms: Annotated[float, Field(ge=0)] = Field(description="round-trip delay in milliseconds")
+
+
+class ExchangeConfig(_Part):
+    """How messages travel."""
+
+    kind: Literal["gateway", "files"] = Field("gateway", description="Arrow Flight gateways, or files in outboxes")
+    outbox: str | None = Field(None, description="our outbox: a folder on any Beam filesystem (kind: files)")
+    max_message_mb: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="largest message, in MB")
+    timeout_s: Annotated[float, Field(gt=0)] = Field(120, description="how long to wait for a peer before giving up")
+    shape: Shape | None = None
+
+
+class EngineConfig(_Part):
+    """How Beam runs the pipeline here. Parties need not agree on any of it but rows_per_shard."""
+
+    runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
+    workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="worker threads or processes of DirectRunner")
+    rows_per_shard: Annotated[int, Field(ge=1, le=1 << 24)] = Field(16_384, description="rows in one shard")
+    state: Literal["scratch", "value"] = Field("scratch", description="what crosses the barrier: a reference or arrays")
+    attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="how often a failed pipeline is run at most")
+    options: tuple[str, ...] = Field((), description="further Beam options, as on a command line")
+
+
+class SumsJob(_Part):
+    """Column sums and one inner product over the parties' columns about the same rows."""
+
+    data: Path | None = Field(None, description="CSV or Parquet file with our columns (a dealer has none)")
+    columns: tuple[str, ...] = Field((), description="our integer columns, in order")
+    product: tuple[str, str] = Field(description='two columns "party.column" whose inner product is computed')
+    bound: Annotated[int, Field(ge=1)] = Field(description="every value is at most this in magnitude; agreed by all")
+
+
+class JobConfig(_Part):
+    """Everything one party needs to take part in a run."""
+
+    party: str = Field(description="our name, as our certificate is made out to")
+    run: str = Field(description="the run's name, agreed by all; a new one for new data or a new configuration")
+    parties: Annotated[tuple[str, ...], Field(min_length=2)] = Field(description="all parties in the agreed order")
+    dealer: str | None = Field(None, description="who deals correlated randomness; never sees data")
+    certificate: Path
+    key: Path
+    seed: Path
+    storage: Path = Field(description="our folder for messages, state and results")
+    scratch: str | None = Field(None, description="where states wait at the barrier; default: storage/scratch")
+    listen: str | None = Field(None, description="host:port on which our gateway listens")
+    gateway: Literal["embedded", "separate"] = Field(
+        "embedded", description="run the gateway inside this process, or use one that `veilmeans gateway` started"
+    )
+    peers: dict[str, Peer]
+    exchange: ExchangeConfig = ExchangeConfig()
+    engine: EngineConfig = EngineConfig()
+    sums: SumsJob | None = None
+
+    _check_names = field_validator("party", "run")(_name)
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: str | None) -> str | None:
+        return value if value is None else _host_and_port(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "JobConfig":
+        for name in (*self.parties, *self.peers, *([self.dealer] if self.dealer else [])):
+            _name(name)
+        if len(set(self.parties)) != len(self.parties):
+            raise ValueError("parties: a name stands there twice")
+        if self.dealer in self.parties:
+            raise ValueError("dealer: must not be one of the parties, it would know the other's masks")
+        members = {*self.parties, self.dealer} - {None}
+        if self.party not in members:
+            raise ValueError(f"party: {self.party!r} is neither in parties nor the dealer")
+        if members - {self.party} != set(self.peers):
+            raise ValueError(f"peers: must be exactly {', '.join(sorted(filter(None, members - {self.party})))}")
+        self._check_exchange()
+        return self
+
+    def _check_exchange(self) -> None:
+        if self.exchange.kind == "gateway":
+            missing = [name for name, peer in self.peers.items() if peer.address is None]
+            if missing:
+                raise ValueError(f"peers.{missing[0]}.address: needed, because exchange.kind is gateway")
+            if self.listen is None:
+                raise ValueError("listen: needed, because exchange.kind is gateway")
+        else:
+            missing = [name for name, peer in self.peers.items() if peer.outbox is None]
+            if missing:
+                raise ValueError(f"peers.{missing[0]}.outbox: needed, because exchange.kind is files")
+            if self.exchange.outbox is None:
+                raise ValueError("exchange.outbox: needed, because exchange.kind is files")
+
+    @property
+    def me(self) -> Party:
+        """Our place among the parties (a dealer has none)."""
+        return Party(self.parties.index(self.party), self.parties)
+
+    @property
+    def limit(self) -> int:
+        """Bytes in the largest message."""
+        return self.exchange.max_message_mb * 1_000_000
+
+    @property
+    def run_folder(self) -> Path:
+        return self.storage / "runs" / self.run
+
+    @property
+    def triples_folder(self) -> Path:
+        return self.run_folder / "triples"
+
+    @property
+    def scratch_root(self) -> str | None:
+        if self.engine.state == "value":
+            return None
+        return self.scratch or str(self.storage / "scratch")
+
+
+def load_config(file: Path) -> JobConfig:
+    """Read and check a configuration; a mistake is one sentence with the file and the field."""
+    try:
+        raw = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"the configuration {file} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where else ""
+        raise ConfigError(f"{file} is no YAML{line}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file} must be a mapping of fields, as `veilmeans demo --keep` writes one")
+    try:
+        return JobConfig.model_validate(_resolved(raw, file.resolve().parent))
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {_first_mistake(error)}") from None
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    what = first["msg"].removeprefix("Value error, ")
+    return f"{field}: {what}" if field else what
+
+
+def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The same fields with paths made absolute; anything malformed is left for the schema to name."""
+
+    def local(value: Any) -> Any:
+        return str(base / value) if isinstance(value, str) and "://" not in value else value
+
+    paths = {"certificate", "key", "seed", "storage", "scratch", "outbox", "data"}
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: local(v) if k in paths and isinstance(v, str) else walk(v) for k, v in value.items()}
+        return value
+
+    return {name: walk({name: value})[name] for name, value in raw.items()}

@@ -1,0 +1,29 @@
+"""Who computes: the parties of a run in their agreed order, and which of them I am."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Party:
+    """My place among the M parties. Public: it holds names only."""
+
+    index: int
+    names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.names[self.index]
+
+    @property
+    def count(self) -> int:
+        """M, the number of parties."""
+        return len(self.names)
+
+    @property
+    def first(self) -> bool:
+        """Whether it falls to me to add public constants to a share."""
+        return self.index == 0
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        return tuple(i for i in range(self.count) if i != self.index)

@@ -1,0 +1,32 @@
+"""The bare executor: a loop over rounds with an exchange, no Beam.
+
+For the small k×d work (one element, all its rounds in one call), for tests, and as the yardstick of what Beam costs.
+"""
+
+from collections.abc import Mapping
+
+from veilmeans.io.exchange import Outgoing
+from veilmeans.schemas.arrays import Arrays
+from veilmeans.transforms.rounds import Protocol
+from veilmeans.transforms.seat import OpenSeat, Tally, receive, send
+
+Tallies = dict[str, Tally]
+
+
+def run_bare(
+    protocol: Protocol, seat: OpenSeat, shards: Mapping[int, Arrays], tallies: Tallies | None = None
+) -> dict[int, Arrays]:
+    """Run all rounds over all shards: every put of a round before any get."""
+    states = dict(shards)
+    for stage in protocol.stages():
+        tally = Tally()
+        outgoing: list[Outgoing] = []
+        for shard, state in states.items():
+            states[shard], messages = send(seat, stage, shard, state, tally)
+            outgoing += messages
+        seat.exchange.put_all(outgoing)
+        for shard, state in states.items():
+            states[shard] = receive(seat, stage, shard, state, tally)
+        if tallies is not None:
+            tallies[stage.name] = tally
+    return states

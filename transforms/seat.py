@@ -1,0 +1,108 @@
+"""A party's seat in a run: what an executor needs to play its rounds.
+
+`Seat` is public and goes to the workers; `Seat.open` reads the secrets there, from the party's own files.
+"""
+
+import time
+from dataclasses import dataclass
+
+from veilmeans.crypto import prg
+from veilmeans.io.connect import open_exchange
+from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.keys import read_secret
+from veilmeans.io.scratch import Scratch
+from veilmeans.io.triples import TripleStore
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Arrays, nbytes
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.randomness import AddressedRandomness
+from veilmeans.transforms.rounds import Inbox, Sent, Stage
+
+
+@dataclass(frozen=True)
+class OpenSeat:
+    """A seat with its secrets in hand. Lives in one process, is never pickled."""
+
+    party: Party
+    run: str
+    iteration: int
+    exchange: Exchange
+    seed: bytes
+    triples: TripleStore | None
+    scratch: Scratch
+    timeout: float
+
+    def address(self, stage: Stage, shard: int) -> Address:
+        return Address(self.run, self.iteration, stage.name, shard)
+
+    def randomness(self, stage: Stage, shard: int) -> AddressedRandomness:
+        return AddressedRandomness(self.seed, self.triples, self.address(stage, shard))
+
+    def outgoing(self, stage: Stage, shard: int, sent: Sent) -> list[Outgoing]:
+        """The messages of one shard's send."""
+        where, names = self.address(stage, shard), self.party.names
+        peers = stage.round.recipients(self.party)
+        return [Outgoing.of(Key(where, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
+
+    def inbox(self, stage: Stage, shard: int) -> Inbox:
+        """Wait for the messages of one shard's receive."""
+        where, names = self.address(stage, shard), self.party.names
+        keys = {peer: Key(where, names[peer], self.party.name) for peer in stage.round.senders(self.party)}
+        return Inbox(self.party, {peer: get_arrays(self.exchange, key, self.timeout) for peer, key in keys.items()})
+
+    def __reduce__(self) -> str:
+        raise TypeError("an open seat holds secrets and connections: pickle its Seat")
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A party's place in one iteration of a run: configuration and `binding`, the keyed digest of data and job."""
+
+    config: JobConfig
+    binding: str
+    iteration: int = 0
+
+    def open(self) -> OpenSeat:
+        """Read the secrets and connect; called where the rounds run."""
+        config = self.config
+        store = config.triples_folder
+        return OpenSeat(
+            party=config.me,
+            run=config.run,
+            iteration=self.iteration,
+            exchange=open_exchange(config),
+            seed=prg.derive(read_secret(config.seed), f"run {config.run} {self.binding}"),
+            triples=TripleStore.open(store) if store.exists() else None,
+            scratch=Scratch(config.scratch_root),
+            timeout=config.exchange.timeout_s,
+        )
+
+
+@dataclass
+class Tally:
+    """Messages, bytes and seconds waited in one stage."""
+
+    messages: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    waited: float = 0.0
+
+
+def send(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> tuple[Arrays, list[Outgoing]]:
+    """The first half of a round, for one shard."""
+    sent = stage.round.send(seat.party, state, seat.randomness(stage, shard))
+    messages = seat.outgoing(stage, shard, sent)
+    tally.messages += len(messages)
+    tally.bytes_sent += sum(message.payload.size for message in messages)
+    return sent.state, messages
+
+
+def receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> Arrays:
+    """The second half, after the barrier."""
+    start = time.perf_counter()
+    inbox = seat.inbox(stage, shard)
+    tally.waited += time.perf_counter() - start
+    tally.bytes_received += sum(nbytes(arrays) for arrays in inbox.messages.values())
+    return stage.round.receive(seat.party, state, inbox, seat.randomness(stage, shard))

@@ -1,0 +1,67 @@
+"""What a protocol will send and need, from shapes alone: it is run once on zeros, for all parties in step.
+
+This takes shapes, never data; it is what prints a protocol's table, and what tells the dealer what to make.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from veilmeans.schemas.arrays import Array, Arrays, nbytes
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.randomness import Shape, ShapeRecorder
+from veilmeans.transforms.rounds import Inbox, Protocol, Stage
+
+Shapes = Mapping[str, tuple[Shape, str]]
+"""Name -> (shape, dtype) of each array in a party's state."""
+
+
+@dataclass(frozen=True)
+class StageTrace:
+    """One round: what crosses, bytes sent by each party to all its peers together, triples used."""
+
+    name: str
+    sends: str
+    sent: tuple[int, ...]
+    mul_shapes: tuple[Shape, ...]
+
+
+def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
+    """Run `protocol` on zeros of these shapes, one entry of `shapes` for each party."""
+    names = tuple(f"party{i}" for i in range(len(shapes)))
+    parties = [Party(i, names) for i in range(len(shapes))]
+    states: list[Arrays] = [_zeros(shape) for shape in shapes]
+    result = []
+    for stage in protocol.stages():
+        states, traced = _step(stage, parties, states)
+        result.append(traced)
+    return result
+
+
+def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> tuple[list[Arrays], StageTrace]:
+    round_ = stage.round
+    recorder = ShapeRecorder()
+    sent = [
+        round_.send(party, state, recorder if party.first else ShapeRecorder())
+        for party, state in zip(parties, states, strict=True)
+    ]
+    bytes_sent = tuple(sum(nbytes(sent[p.index].for_peer(to)) for to in round_.recipients(p)) for p in parties)
+    received = []
+    for party in parties:
+        inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in round_.senders(party)})
+        received.append(round_.receive(party, sent[party.index].state, inbox, ShapeRecorder()))
+    return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.mul_shapes))
+
+
+def table(protocol: Protocol, shapes: Sequence[Shapes], rows: int) -> Table:
+    """Round, what is sent, bytes per row and party: for a terminal."""
+    result = Table("round", "what is sent", "bytes per row and party", title=f"{protocol.name}: {len(protocol)} rounds")
+    for stage in trace(protocol, shapes):
+        result.add_row(stage.name, stage.sends, f"{max(stage.sent) / rows:,.1f}")
+    return result
+
+
+def _zeros(shapes: Shapes) -> dict[str, Array]:
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
