@@ -34,4 +34,5 @@ def total(shares: Iterable[Ring]) -> Ring:
 
 def column_sums(matrix: Ring) -> Ring:
     """Σ over rows mod 2^64."""
-    return np.sum(matrix, axis=0, dtype=DTYPE)
+    sums: Ring = np.sum(matrix, axis=0, dtype=DTYPE)
+    return sums

@@ -1,0 +1,197 @@
+"""Two, three or more parties for tests: configurations with real keys, dealt triples, in-memory and real exchanges.
+
+Only here does one function hold the secrets of several parties.
+"""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from veilmeans.crypto import prg, ring
+from veilmeans.io.exchange import Outgoing
+from veilmeans.io.keys import read_secret
+from veilmeans.io.scratch import Scratch
+from veilmeans.io.triples import TripleStore
+from veilmeans.pipelines.keys import make_keys
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import PeerError, RefusedError
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.bare import run_bare
+from veilmeans.transforms.deal import mul_correction
+from veilmeans.transforms.rounds import Protocol
+from veilmeans.transforms.seat import OpenSeat
+from veilmeans.transforms.trace import trace
+
+Shards = Mapping[int, Arrays]
+NAMES = ("payco", "shop", "bank", "carrier")
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def make_configs(
+    folder: Path, parties: int = 2, kind: str = "gateway", dealer: str | None = None, **fields: Any
+) -> dict[str, JobConfig]:
+    """A configuration, keys and a folder for each party; `fields` go into every configuration."""
+    names = NAMES[:parties]
+    members = [*names, *([dealer] if dealer else [])]
+    ports = dict(zip(members, free_ports(len(members)), strict=True))
+    for name in members:
+        make_keys(name, folder / name, days=2)
+    exchange = {"kind": kind, "timeout_s": 30, **fields.pop("exchange", {})}
+    return {
+        name: JobConfig.model_validate(
+            {
+                "party": name,
+                "run": "test",
+                "parties": names,
+                "dealer": dealer,
+                "certificate": folder / name / f"{name}.crt",
+                "key": folder / name / f"{name}.key",
+                "seed": folder / name / f"{name}.seed",
+                "storage": folder / name / "storage",
+                "listen": f"127.0.0.1:{ports[name]}",
+                "peers": {
+                    peer: {
+                        "certificate": folder / peer / f"{peer}.crt",
+                        "address": f"127.0.0.1:{ports[peer]}",
+                        "outbox": str(folder / peer / "outbox"),
+                    }
+                    for peer in members
+                    if peer != name
+                },
+                "exchange": {**exchange, "outbox": str(folder / name / "outbox")},
+                **fields,
+            }
+        )
+        for name in members
+    }
+
+
+def write_config(config: JobConfig, file: Path) -> Path:
+    """A configuration as the YAML file a party would have."""
+    import yaml
+
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False))
+    return file
+
+
+def deal_stores(
+    folders: Sequence[Path], protocol: Protocol, shards: Sequence[Shards], run: str = "test", iteration: int = 0
+) -> list[TripleStore]:
+    """Triple stores for every party, as a dealer would make them for these shapes."""
+    seeds = [prg.derive(b"dealer" + str(folder).encode(), f"party {i}") for i, folder in enumerate(folders)]
+    stores = [
+        TripleStore.create(folder, seed, corrected=folder == folders[-1])
+        for folder, seed in zip(folders, seeds, strict=True)
+    ]
+    for shard in shards[0]:
+        shapes = [{k: (v.shape, str(v.dtype)) for k, v in party[shard].items()} for party in shards]
+        for stage in trace(protocol, shapes):
+            for shape in stage.mul_shapes:
+                address = Address(run, iteration, stage.name, shard)
+                stores[-1].write_correction(address, {"mul.c": mul_correction(seeds, address, shape)})
+    return stores
+
+
+def split(values: ring.Ring, parties: int, seed: int = 0) -> list[ring.Ring]:
+    """A-shares of `values`."""
+    rng = np.random.default_rng(seed)
+    shares = [rng.integers(0, 2**64, values.shape, np.uint64) for _ in range(parties - 1)]
+    return [*shares, values - ring.total(shares)] if shares else [values.copy()]
+
+
+class Board:
+    """An exchange in memory that several threads share; remembers every message for tests of the transcript."""
+
+    def __init__(self) -> None:
+        self.messages: dict[Key, pa.Buffer] = {}
+        self.arrived = threading.Condition()
+
+    def put_all(self, messages: Sequence[Outgoing]) -> None:
+        with self.arrived:
+            for message in messages:
+                known = self.messages.get(message.key)
+                if known is not None and not known.equals(message.payload):
+                    raise RefusedError(f"two different messages as {message.key}")
+                self.messages[message.key] = message.payload
+            self.arrived.notify_all()
+
+    def get(self, key: Key, timeout: float) -> pa.Buffer:
+        with self.arrived:
+            if not self.arrived.wait_for(lambda: key in self.messages, timeout):
+                raise PeerError(f"no message {key} within {timeout:g} s")
+            return self.messages[key]
+
+    def collect(self, run: str, before: int | None = None) -> int:
+        return 0
+
+    def forgive(self, run: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def in_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run one call for each party at the same time; the first error is raised when all have ended."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+def run_parties(protocol: Protocol, shards: Sequence[Shards], folder: Path) -> tuple[list[dict[int, Arrays]], Board]:
+    """Run `protocol` for all parties on the bare executor over one board: states at the end, and the transcript."""
+    count = len(shards)
+    folder = folder / f"{time.monotonic_ns()}"
+    stores = deal_stores([folder / str(i) for i in range(count)], protocol, shards)
+    board = Board()
+    names = NAMES[:count]
+
+    def seat(i: int) -> OpenSeat:
+        return OpenSeat(Party(i, names), "test", 0, board, os.urandom(32), stores[i], Scratch(None), 10.0)
+
+    states = in_parallel([lambda i=i: run_bare(protocol, seat(i), shards[i]) for i in range(count)])
+    shutil.rmtree(folder)
+    return states, board
+
+
+def joined(states: Sequence[Mapping[int, Arrays]], shard: int, name: str = "x") -> Array:
+    """Rec: the value that the parties' shares add up to."""
+    return ring.total([state[shard][name] for state in states])
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+__all__ = [
+    "NAMES",
+    "Board",
+    "deal_stores",
+    "free_ports",
+    "in_parallel",
+    "joined",
+    "make_configs",
+    "mode_of",
+    "read_secret",
+    "run_parties",
+    "split",
+    "write_config",
+]
