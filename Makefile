@@ -24,7 +24,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.prg --json benchmarks/results/prg.json
 
 test-flink: $(READY)
-	$(BIN)/python -m tests.runners.fetch
+	$(BIN)/python tests/engines.py
+	$(BIN)/python -m pytest -m "flink or prism"
 
 clean:
 	rm -rf $(VENV) .cache build demo src/*.egg-info

@@ -65,10 +65,10 @@ def check_certificate(pem: bytes, owner: str, file: str, now: datetime | None = 
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        made_out_to = names.get_values_for_type(x509.DNSName)
+        made_out_to = [str(name.value) for name in names]
     except (ValueError, x509.ExtensionNotFound):
         raise CertificateError(f"{file} is no certificate that `veilmeans keys` made") from None
-    if made_out_to != [owner]:
+    if list(names) != [x509.DNSName(owner)]:  # exactly one name of one kind: gRPC takes the first of any kind
         raise CertificateError(f"{file} is made out to {', '.join(made_out_to)!r}, not to {owner!r}")
     if now > certificate.not_valid_after_utc:
         ended = certificate.not_valid_after_utc.date()

@@ -64,7 +64,9 @@ def get_arrays(exchange: Exchange, key: Key, timeout: float) -> dict[str, Array]
     payload = exchange.get(key, timeout)
     try:
         with pa.ipc.open_stream(payload) as reader:
-            return from_batch(reader.read_next_batch())
+            batch = reader.read_next_batch()
+        batch.validate(full=True)
+        return from_batch(batch)
     except (pa.ArrowException, StopIteration, AttributeError, ValueError) as error:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 

@@ -7,13 +7,14 @@ configuration is refused (it would use the same masks again). A party that start
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing, get_arrays
 from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.terms import Terms, difference
@@ -23,15 +24,25 @@ _GRACE = 3.0
 
 
 def shake_hands(
-    exchange: Exchange, me: str, run: str, terms: Mapping[str, Terms], folder: Path, timeout: float
+    exchange: Exchange,
+    me: str,
+    run: str,
+    terms: Mapping[str, Terms],
+    folder: Path,
+    timeout: float,
+    check: Callable[[Mapping[str, Terms]], object] | None = None,
 ) -> dict[str, Terms]:
-    """Exchange terms with each peer in `terms` (what it is told); what each of them said, once all agree."""
-    for peer, said in terms.items():
-        check_binding(folder, f"{me}-to-{peer}", said)
+    """Exchange terms with each peer in `terms` (what it is told); what each of them said, once all agree.
+
+    `check` may refuse what was heard before the run is bound to it.
+    """
+    check_bindings(folder, me, terms)
     if all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
         return {peer: _bound(folder, f"{peer}-to-{me}") for peer in terms}
     exchange.put_all([_message(Key(_where(run), me, peer), said) for peer, said in terms.items()])
     heard = {peer: _await_agreement(exchange, me, run, peer, said, timeout) for peer, said in terms.items()}
+    if check is not None:
+        check(heard)
     for peer, said in terms.items():
         _bind(folder, f"{me}-to-{peer}", said)
     for peer, said in heard.items():
@@ -39,8 +50,13 @@ def shake_hands(
     return heard
 
 
-def check_binding(folder: Path, name: str, said: Terms) -> None:
+def check_bindings(folder: Path, me: str, terms: Mapping[str, Terms]) -> None:
     """Refuse a run that was begun on other terms, or on other data."""
+    for peer, said in terms.items():
+        _check_binding(folder, f"{me}-to-{peer}", said)
+
+
+def _check_binding(folder: Path, name: str, said: Terms) -> None:
     path = _binding_file(folder, name)
     if not path.exists():
         return
@@ -53,7 +69,7 @@ def check_binding(folder: Path, name: str, said: Terms) -> None:
 def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Terms, timeout: float) -> Terms:
     deadline = None
     while True:
-        theirs = _parse(peer, get_arrays(exchange, Key(_where(run), peer, me), timeout)["terms"])
+        theirs = _parse(peer, get_arrays(exchange, Key(_where(run), peer, me), timeout))
         differs = difference(said, theirs, peer)
         if differs is None:
             return theirs
@@ -72,10 +88,10 @@ def _message(key: Key, terms: Terms) -> Outgoing:
     return Outgoing.of(key, {"terms": np.frombuffer(text, np.uint8)})
 
 
-def _parse(peer: str, text: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]") -> Terms:
+def _parse(peer: str, message: Arrays) -> Terms:
     try:
-        return Terms.from_dict(peer, json.loads(text.tobytes()))
-    except ValueError:
+        return Terms.from_dict(peer, json.loads(message["terms"].tobytes()))
+    except (KeyError, ValueError):
         raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None
 
 

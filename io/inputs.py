@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from veilmeans.crypto import ring
+from veilmeans.io.spool import disk_error
 from veilmeans.schemas.errors import InputError
 
 
@@ -31,6 +32,13 @@ class StagedInput:
 
 def stage_columns(source: Path, columns: Sequence[str], bound: int, rows_per_shard: int, target: Path) -> StagedInput:
     """Read integer `columns` of a CSV or Parquet file, check them, write them in shards to `target`."""
+    try:
+        return _stage(source, columns, bound, rows_per_shard, target)
+    except OSError as error:
+        raise disk_error(target.parent, error) from None
+
+
+def _stage(source: Path, columns: Sequence[str], bound: int, rows_per_shard: int, target: Path) -> StagedInput:
     schema = pa.schema([(name, pa.int64()) for name in columns])
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = target.with_suffix(".part")
@@ -75,15 +83,21 @@ def _parquet(source: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 def _csv(source: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     with pa.csv.open_csv(source) as reader:
+        single = len(reader.schema.names) == 1
+    # Where a row has one value, an empty line is a row without it; elsewhere it is no row at all.
+    with pa.csv.open_csv(source, parse_options=pa.csv.ParseOptions(ignore_empty_lines=not single)) as reader:
         _require(source, columns, reader.schema.names)
         for batch in reader:
             yield pa.Table.from_batches([batch]).select(list(columns))
 
 
-def _require(source: Path, columns: Sequence[str], found: Sequence[str]) -> None:
+def _require(source: Path, columns: Sequence[str], found: list[str]) -> None:
     missing = [name for name in columns if name not in found]
     if missing:
         raise InputError(f"{source} has no column {missing[0]!r}; it has {', '.join(found)}")
+    double = [name for name in columns if found.count(name) > 1]
+    if double:
+        raise InputError(f"{source} has more than one column {double[0]!r}")
 
 
 def _checked(blocks: Iterator[pa.Table], source: Path, columns: Sequence[str], bound: int) -> Iterator[pa.Table]:
@@ -98,11 +112,17 @@ def _checked(blocks: Iterator[pa.Table], source: Path, columns: Sequence[str], b
 def _check_column(column: pa.ChunkedArray, source: Path, name: str, start: int, bound: int) -> None:
     if not pa.types.is_integer(column.type):
         raise InputError(f"{source}, column {name!r} holds {column.type}, and whole numbers are needed")
-    bad = pc.fill_null(pc.or_(pc.greater(column, bound), pc.less(column, -bound)), True)
+    bad = pc.fill_null(_beyond(column, bound), True)
     if pc.any(bad).as_py():
         index = pc.index(bad, True).as_py()
         what = "no value" if not column[index].is_valid else f"a value beyond the bound of {bound:,}"
         raise InputError(f"{source}, row {start + index + 1:,}, column {name!r}: {what}")
+
+
+def _beyond(column: pa.ChunkedArray, bound: int) -> pa.ChunkedArray:
+    if pa.types.is_unsigned_integer(column.type):
+        return pc.greater(column, pa.scalar(bound, pa.uint64()))
+    return pc.or_(pc.greater(column, bound), pc.less(column, -bound))
 
 
 def _regrouped(blocks: Iterator[pa.Table], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:

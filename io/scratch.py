@@ -1,9 +1,13 @@
-"""Where a shard's state waits at the barrier: in the element itself, or in the party's scratch store.
+"""Where a shard's state waits at the barrier: in the element itself, in this process, or in the party's scratch store.
 
-The scratch store keeps states as Arrow IPC files on any Beam filesystem, memory-mapped where it is local; only the
-path crosses the barrier. A state is written under its address, so a retry writes the same bytes to the same place.
+  value    the arrays are in the element: Beam's coder copies them through every barrier
+  memory   this process keeps the arrays and a reference crosses; for runners whose workers are threads of one process
+  a path   Arrow IPC files below a folder on any Beam filesystem, memory-mapped where it is local; the path crosses
+
+A state is kept under its address, so a retry keeps the same state in the same place.
 """
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -16,19 +20,25 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays, from_stream, to_batch, to_stream, write_stream
 from veilmeans.schemas.shard import Shard
 
+VALUE, MEMORY = "value", "memory"
+
+_memory: dict[str, Arrays] = {}
+
 
 @dataclass(frozen=True)
 class Scratch:
-    """`root` is a folder on a Beam filesystem, or None: states travel by value."""
+    """`root` is VALUE, MEMORY, or a folder on a Beam filesystem."""
 
-    root: str | None
+    root: str
 
     def keep(self, address: Address, arrays: Arrays) -> Shard:
-        """A shard whose arrays are in the store (or in the element, if there is no store)."""
-        if self.root is None:
+        """A shard to send through the barrier."""
+        if self.root == VALUE:
             return Shard(arrays=dict(arrays))
-        path = f"{self.root}/{address.run}/{address.iteration}/{address.stage}/{address.shard}.arrow"
-        if self._local:
+        path = self._path(address)
+        if self.root == MEMORY:
+            _memory[path] = arrays
+        elif self._local:
             _write_local(Path(path), arrays)
         else:
             _write_remote(path, arrays)
@@ -38,6 +48,8 @@ class Scratch:
         """The arrays of a shard, wherever they are."""
         if shard.reference is None:
             return shard.arrays
+        if self.root == MEMORY:
+            return _memory[shard.reference]
         if self._local:
             with pa.memory_map(shard.reference) as source:
                 return from_stream(source)
@@ -45,14 +57,26 @@ class Scratch:
             return from_stream(pa.py_buffer(file.read()))
 
     def drop(self, address: Address) -> None:
-        """Forget a local state that no retry can ask for any more."""
-        if self.root is not None and self._local:
-            path = f"{self.root}/{address.run}/{address.iteration}/{address.stage}/{address.shard}.arrow"
-            Path(path).unlink(missing_ok=True)
+        """Forget a state that no retry can ask for any more."""
+        if self.root == MEMORY:
+            _memory.pop(self._path(address), None)
+        elif self.root != VALUE and self._local:
+            Path(self._path(address)).unlink(missing_ok=True)
+
+    def clear(self, run: str) -> None:
+        """Forget all states of a run: its pipeline has ended."""
+        folder = f"{self.root}/{run}/"
+        for path in [path for path in _memory if path.startswith(folder)]:
+            del _memory[path]
+        if self.root not in (VALUE, MEMORY) and self._local:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _path(self, address: Address) -> str:
+        return f"{self.root}/{address}.arrow"
 
     @property
     def _local(self) -> bool:
-        return self.root is not None and "://" not in self.root
+        return "://" not in self.root
 
 
 def _write_local(path: Path, arrays: Arrays) -> None:

@@ -39,6 +39,8 @@ class ShapedExchange:
         clock.touch()
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
+        if not messages:
+            return
         size = sum(message.payload.size for message in messages)
         _sleep_until(self._reserve(size) + self._link.round_trip / 2)
         self._inner.put_all(messages)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from veilmeans import __version__
 from veilmeans.schemas.config import load_config
@@ -84,11 +85,20 @@ def gateway(config: Config) -> None:
 
 
 @app.command(context_settings=_TO_BEAM)
-def sums(context: typer.Context, config: Config) -> None:
+def sums(
+    context: typer.Context,
+    config: Config,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")] = False,
+) -> None:
     """Take part in secure column sums. Start it again to go on after a mishap."""
-    from veilmeans.pipelines.sums import run_sums
+    from veilmeans.pipelines.plan import plan_sums
+    from veilmeans.pipelines.sums import run_sums, sums_job
 
-    typer.echo(str(run_sums(load_config(config), context.args)))
+    settings = load_config(config).with_flags(context.args)
+    if dry_run:
+        Console().print(plan_sums(settings, sums_job(settings)))
+    else:
+        typer.echo(str(run_sums(settings)))
 
 
 @app.command()

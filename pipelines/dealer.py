@@ -5,22 +5,27 @@ The dealer learns shapes from the handshake: rows, shards, who takes part. It ne
 
 import logging
 import os
+from collections.abc import Mapping
 
 import numpy as np
 
 from veilmeans.crypto.prg import SEED_SIZE, derive
+from veilmeans.crypto.ring import DTYPE
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.handshake import shake_hands
 from veilmeans.io.inputs import StagedInput
 from veilmeans.io.keys import read_secret, write_secret
 from veilmeans.io.triples import TripleStore
-from veilmeans.pipelines.party import agreed_terms, say_farewell, seated
+from veilmeans.pipelines.party import agreed_terms, finished, say_farewell, seated
 from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, HandshakeError
 from veilmeans.schemas.message import Key
+from veilmeans.schemas.party import Party
 from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.deal import mul_correction
+from veilmeans.transforms.rounds import Inbox
 from veilmeans.transforms.seat import Seat
 from veilmeans.transforms.sums import product_protocol
 from veilmeans.transforms.trace import StageTrace, trace
@@ -34,6 +39,8 @@ def run_dealer(config: JobConfig) -> None:
     """Deal for one run, then wait until every party has what it needs."""
     if config.party != config.dealer or config.sums is None:
         raise ConfigError(f"{config.party} is not the dealer of this run, or its configuration has no `sums:`")
+    if finished(config):
+        return
     with seated(config) as exchange:
         rows = _agree(exchange, config)
         seeds = [derive(_dealer_seed(config), f"party {name}") for name in config.parties]
@@ -57,13 +64,18 @@ def fetch_triples(exchange: Exchange, config: JobConfig, seat: Seat, staged: Sta
     dealer, timeout = config.dealer or "", config.exchange.timeout_s
     key = Key(Address(config.run, 0, SEEDS, 0), dealer, config.party)
     corrected = config.me.index == config.me.count - 1
-    seed = get_arrays(exchange, key, timeout)["seed"].tobytes()
+    seed = _dealt(exchange, key, "seed", np.zeros(SEED_SIZE, np.uint8), timeout).tobytes()
     store = TripleStore.create(config.triples_folder, seed, corrected)
     if corrected:
-        for where, _ in _addresses(config, seat.iteration, staged.rows):
-            dealt = get_arrays(exchange, Key(_offline(where), dealer, config.party), timeout)
-            store.write_correction(where, dealt)
+        for where, shape in _addresses(config, seat.iteration, staged.rows):
+            key = Key(_offline(where), dealer, config.party)
+            store.write_correction(where, {"mul.c": _dealt(exchange, key, "mul.c", np.zeros(shape, DTYPE), timeout)})
     complete.touch()
+
+
+def _dealt(exchange: Exchange, key: Key, name: str, like: Array, timeout: float) -> Array:
+    inbox = Inbox(Party(1, (key.sender, key.recipient)), {0: get_arrays(exchange, key, timeout)})
+    return inbox.from_peer(0, name, like)
 
 
 def _deal_corrections(exchange: Exchange, config: JobConfig, seeds: list[bytes], rows: int) -> int:
@@ -104,7 +116,13 @@ def _agree(exchange: Exchange, config: JobConfig) -> int:
         raise ConfigError("the dealer's configuration has no `sums:`")
     common = {**agreed_terms(config), "sums.product": list(job.product), "sums.bound": job.bound}
     terms = {name: Terms(common) for name in config.parties}
-    heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
+    heard = shake_hands(
+        exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s, check=_common_rows
+    )
+    return _common_rows(heard)
+
+
+def _common_rows(heard: Mapping[str, Terms]) -> int:
     rows = {name: int(said.announced["rows"]) for name, said in heard.items()}
     if len(set(rows.values())) != 1:
         raise HandshakeError("rows differ: " + ", ".join(f"{n:,} at {name}" for name, n in rows.items()))

@@ -120,10 +120,13 @@ def _run_processes(folder: Path) -> None:
             )
             stack.callback(_end, process)
             running[name] = process
-        for name, process in running.items():
-            if process.wait():
-                last = (folder / name / "log.txt").read_text().strip().splitlines()[-1:]
-                raise VeilmeansError(f"{name} ended with {' '.join(last) or f'exit code {process.returncode}'}")
+        while running:
+            time.sleep(0.05)
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                code = running.pop(name).returncode
+                if code:
+                    last = (folder / name / "log.txt").read_text().strip().splitlines()[-1:]
+                    raise VeilmeansError(f"{name} ended with {' '.join(last) or f'exit code {code}'}")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

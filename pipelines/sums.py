@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ import apache_beam as beam
 
 from veilmeans.crypto import ring
 from veilmeans.io.exchange import Exchange
-from veilmeans.io.handshake import shake_hands
+from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.io.inputs import StagedInput, stage_columns
 from veilmeans.pipelines.dealer import fetch_triples
-from veilmeans.pipelines.party import agreed_terms, binding_of, counters, run_pipeline, say_farewell, seated
+from veilmeans.pipelines.party import agreed_terms, binding_of, counters, finished, run_pipeline, say_farewell, seated
 from veilmeans.schemas.config import JobConfig, SumsJob
 from veilmeans.schemas.errors import ConfigError, HandshakeError
 from veilmeans.schemas.shard import Shard
@@ -26,43 +26,72 @@ from veilmeans.transforms.sums import ColumnSums
 log = logging.getLogger(__name__)
 
 
-def run_sums(config: JobConfig, flags: Sequence[str] = ()) -> Path:
-    """Take part in a run; the file with the sums. Start it again after any mishap: it goes on."""
-    job = _job(config)
+def run_sums(config: JobConfig) -> Path:
+    """Take part in a run; the file with the sums. Start it again after any mishap: it goes on.
+
+    A party that has its sums stays until its peers have theirs: they may have to send to it again.
+    """
+    job = sums_job(config)
     result_file = config.run_folder / "sums.json"
-    if result_file.exists():
-        log.info("run %s is finished already", config.run)
-        return result_file
     staged = stage_columns(
         job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, config.run_folder / "columns.arrow"
     )
     _check_room(job, staged.rows)
-    start = time.perf_counter()
+    binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
+    terms = _terms(config, job, staged.rows, binding)
+    check_bindings(config.run_folder, config.party, terms)
+    if finished(config):
+        return result_file
     with seated(config) as exchange:
-        seat, names = _agree(exchange, config, job, staged)
-        fetch_triples(exchange, config, seat, staged)
-        left, right = (_position(names, column) for column in job.product)
-        build = partial(_build, staged, seat, (left, right), [*names, " · ".join(job.product)], result_file)
-        log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
-        result = run_pipeline(config, build, flags)
-        _write(config.run_folder / "report.json", {"seconds": time.perf_counter() - start, "stages": counters(result)})
+        if not result_file.exists():
+            _compute(exchange, config, job, staged, terms, Seat(config, binding), result_file)
         say_farewell(exchange, config, iteration=1)
     return result_file
 
 
-def _agree(exchange: Exchange, config: JobConfig, job: SumsJob, staged: StagedInput) -> tuple[Seat, list[str]]:
-    """Shake hands; the seat, and the names of all columns in the order of the shares."""
-    binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
+def _compute(
+    exchange: Exchange,
+    config: JobConfig,
+    job: SumsJob,
+    staged: StagedInput,
+    terms: Mapping[str, Terms],
+    seat: Seat,
+    result_file: Path,
+) -> None:
+    start = time.perf_counter()
+    names = _agree(exchange, config, job, terms)
+    fetch_triples(exchange, config, seat, staged)
+    left, right = (_position(names, column) for column in job.product)
+    build = partial(_build, staged, seat, (left, right), [*names, " · ".join(job.product)], result_file)
+    log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
+    result = run_pipeline(config, build)
+    _write(config.run_folder / "report.json", {"seconds": time.perf_counter() - start, "stages": counters(result)})
+
+
+def _terms(config: JobConfig, job: SumsJob, rows: int, binding: str) -> dict[str, Terms]:
+    """What each peer is told. The dealer has no rows to compare ours with."""
     common = {**agreed_terms(config), "sums.product": list(job.product), "sums.bound": job.bound}
-    announced = {"rows": staged.rows, "columns": list(job.columns)}
-    terms = {
-        peer: Terms(common if peer == config.dealer else {**common, "rows": staged.rows}, announced, binding)
+    announced = {"rows": rows, "columns": list(job.columns)}
+    return {
+        peer: Terms(common if peer == config.dealer else {**common, "rows": rows}, announced, binding)
         for peer in config.peers
     }
-    heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
-    columns = {name: heard[name].announced["columns"] for name in config.parties if name != config.party}
-    columns[config.party] = list(job.columns)
-    return Seat(config, binding), [f"{party}.{column}" for party in config.parties for column in columns[party]]
+
+
+def _agree(exchange: Exchange, config: JobConfig, job: SumsJob, terms: Mapping[str, Terms]) -> list[str]:
+    """Shake hands; the names of all columns in the order of the shares."""
+
+    def names(heard: Mapping[str, Terms]) -> list[str]:
+        columns = {name: heard[name].announced["columns"] for name in config.parties if name != config.party}
+        columns[config.party] = list(job.columns)
+        return [f"{party}.{column}" for party in config.parties for column in columns[party]]
+
+    def check(heard: Mapping[str, Terms]) -> None:
+        for column in job.product:
+            _position(names(heard), column)
+
+    timeout = config.exchange.timeout_s
+    return names(shake_hands(exchange, config.party, config.run, terms, config.run_folder, timeout, check))
 
 
 def _build(
@@ -93,7 +122,8 @@ def _write(file: Path, content: Any) -> None:
     part.replace(file)
 
 
-def _job(config: JobConfig) -> SumsJob:
+def sums_job(config: JobConfig) -> SumsJob:
+    """The job in a party's configuration, checked to be whole."""
     job = config.sums
     if job is None:
         raise ConfigError(f"the configuration of {config.party} has no job: add `sums:`")

@@ -4,6 +4,8 @@ Paths are relative to the file. Only paths of secrets stand here, never secrets,
 worker, printed and logged.
 """
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +19,7 @@ from veilmeans.schemas.party import Party
 
 def _name(value: str) -> str:
     if not NAME.fullmatch(value):
-        raise ValueError(f"must be {NAME_RULE}")
+        raise ValueError(f"{value!r} must be {NAME_RULE}")
     return value
 
 
@@ -68,7 +70,9 @@ class EngineConfig(_Part):
     runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="worker threads or processes of DirectRunner")
     rows_per_shard: Annotated[int, Field(ge=1, le=1 << 24)] = Field(16_384, description="rows in one shard")
-    state: Literal["scratch", "value"] = Field("scratch", description="what crosses the barrier: a reference or arrays")
+    state: Literal["auto", "memory", "scratch", "value"] = Field(
+        "auto", description="where states wait at the barrier; auto: in memory on DirectRunner, else in scratch"
+    )
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="how often a failed pipeline is run at most")
     options: tuple[str, ...] = Field((), description="further Beam options, as on a command line")
 
@@ -79,7 +83,16 @@ class SumsJob(_Part):
     data: Path | None = Field(None, description="CSV or Parquet file with our columns (a dealer has none)")
     columns: tuple[str, ...] = Field((), description="our integer columns, in order")
     product: tuple[str, str] = Field(description='two columns "party.column" whose inner product is computed')
-    bound: Annotated[int, Field(ge=1)] = Field(description="every value is at most this in magnitude; agreed by all")
+    bound: Annotated[int, Field(ge=1, lt=1 << 32)] = Field(
+        description="every value is at most this in magnitude; agreed by all"
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("a column stands there twice")
+        return value
 
 
 class JobConfig(_Part):
@@ -93,7 +106,7 @@ class JobConfig(_Part):
     key: Path
     seed: Path
     storage: Path = Field(description="our folder for messages, state and results")
-    scratch: str | None = Field(None, description="where states wait at the barrier; default: storage/scratch")
+    scratch: str | None = Field(None, description="folder for engine.state: scratch; default: storage/scratch")
     listen: str | None = Field(None, description="host:port on which our gateway listens")
     gateway: Literal["embedded", "separate"] = Field(
         "embedded", description="run the gateway inside this process, or use one that `veilmeans gateway` started"
@@ -103,7 +116,12 @@ class JobConfig(_Part):
     engine: EngineConfig = EngineConfig()
     sums: SumsJob | None = None
 
-    _check_names = field_validator("party", "run")(_name)
+    @field_validator("party", "run", "parties", "dealer", "peers")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        for name in [value] if isinstance(value, str) else value or ():
+            _name(name)
+        return value
 
     @field_validator("listen")
     @classmethod
@@ -112,8 +130,6 @@ class JobConfig(_Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobConfig":
-        for name in (*self.parties, *self.peers, *([self.dealer] if self.dealer else [])):
-            _name(name)
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a name stands there twice")
         if self.dealer in self.parties:
@@ -159,10 +175,25 @@ class JobConfig(_Part):
         return self.run_folder / "triples"
 
     @property
-    def scratch_root(self) -> str | None:
-        if self.engine.state == "value":
-            return None
-        return self.scratch or str(self.storage / "scratch")
+    def scratch_root(self) -> str:
+        """Where states wait at the barrier: "value", "memory", or a folder."""
+        state = self.engine.state
+        if state == "auto":
+            in_one_process = self.engine.runner == "DirectRunner" and not any(
+                "multi_processing" in option for option in self.engine.options
+            )
+            state = "memory" if in_one_process else "scratch"
+        return (self.scratch or str(self.storage / "scratch")) if state == "scratch" else state
+
+    def with_flags(self, flags: Sequence[str]) -> "JobConfig":
+        """The same with Beam flags from the command line; --runner replaces the configured runner."""
+        if not flags:
+            return self
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--runner", default=self.engine.runner)
+        known, others = parser.parse_known_args(list(flags))
+        engine = {"runner": known.runner, "options": (*self.engine.options, *others)}
+        return self.model_copy(update={"engine": self.engine.model_copy(update=engine)})
 
 
 def load_config(file: Path) -> JobConfig:

@@ -44,7 +44,7 @@ class Key:
         """A key from `to_json`; anything else is refused, above all names that are paths."""
         try:
             run, iteration, stage, shard, sender, recipient = json.loads(text)
-        except ValueError:
+        except (ValueError, TypeError, RecursionError):
             raise RefusedError("a message came with a key that is no key") from None
         names = (run, stage, sender, recipient)
         numbers = (iteration, shard)

@@ -67,7 +67,7 @@ class Save(beam.DoFn):
         yield shard
 
 
-def run_chain(config: JobConfig, rounds: int, executor: str, order: int, flags: list[str]) -> None:
+def run_chain(config: JobConfig, rounds: int, executor: str, order: int) -> None:
     """This party's side of the chain."""
     shards = sorted(int(p.stem.split("-")[1]) for p in config.storage.glob("input-*.arrow"))
     shuffled = [int(i) for i in np.random.default_rng(order).permutation(shards)]
@@ -78,7 +78,7 @@ def run_chain(config: JobConfig, rounds: int, executor: str, order: int, flags: 
             for shard, state in run_bare(chain(rounds), seat.open(), inputs).items():
                 write_arrays(config.storage / f"output-{shard}.arrow", {"x": state["x"]})
         else:
-            run_pipeline(config, lambda pipeline: _build(pipeline, config, seat, rounds, shuffled), flags)
+            run_pipeline(config, lambda pipeline: _build(pipeline, config, seat, rounds, shuffled))
         say_farewell(exchange, config, iteration=1)
     outputs = {str(s): read_arrays(config.storage / f"output-{s}.arrow")["x"] for s in shards}
     write_arrays(config.storage / "output.arrow", outputs)
@@ -102,9 +102,9 @@ def main() -> None:
     parser.add_argument("--executor", choices=["bare", "beam"], default="beam")
     parser.add_argument("--order", type=int, default=0)
     arguments, flags = parser.parse_known_args()
-    config = load_config(arguments.config)
+    config = load_config(arguments.config).with_flags(flags)
     try:
-        run_chain(config, arguments.rounds, arguments.executor, arguments.order, flags)
+        run_chain(config, arguments.rounds, arguments.executor, arguments.order)
     except Exception as error:
         known = recall(error)
         if known is None:

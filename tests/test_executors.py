@@ -34,7 +34,7 @@ def make_shards(parties: int, shards: int, rows: int) -> tuple[list[dict[int, Ar
     return held, expected
 
 
-def start(config: JobConfig, file: Path, *flags: str) -> "subprocess.Popen[str]":
+def start(file: Path, *flags: str) -> "subprocess.Popen[str]":
     command = [sys.executable, str(HERE / "chain_party.py"), str(file), "--rounds", str(ROUNDS), *flags]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
@@ -60,7 +60,7 @@ def test_beam_equals_bare_bit_for_bit_with_unequal_workers_and_shuffled_shards(t
             flags = [f"--executor={executor}", f"--order={i}"]
             if executor == "beam":
                 flags += [f"--direct_num_workers={i + 1}", "--direct_running_mode=multi_threading"]
-            processes[name] = start(config, write_config(config, tmp_path / executor / f"{name}.yaml"), *flags)
+            processes[name] = start(write_config(config, tmp_path / executor / f"{name}.yaml"), *flags)
         finish(processes)
         outputs[executor] = [read_output(config) for config in configs.values()]
     for shard, value in expected.items():

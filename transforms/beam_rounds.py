@@ -9,6 +9,7 @@ durable with their recipients before its bundle is committed (`finish_bundle`).
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
@@ -19,8 +20,23 @@ from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.rounds import Protocol, Stage
 from veilmeans.transforms.seat import OpenSeat, Seat, Tally, receive, send
 
-_FLUSH_BYTES = 32 << 20
+_HAND_OVER_BYTES = 32 << 20
 """Messages are handed over when this much has gathered, and at the end of each bundle."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The work between two barriers: receive the round before, send the next one, drop what no retry can ask for."""
+
+    receives: Stage | None
+    sends: Stage | None
+    drops: Stage | None
+
+
+def steps_of(protocol: Protocol) -> list[Step]:
+    """One step more than there are rounds: the first only sends, the last only receives."""
+    stages = [None, None, *protocol.stages(), None]
+    return [Step(before, now, earlier) for earlier, before, now in zip(stages, stages[1:], stages[2:], strict=False)]
 
 
 @dataclass
@@ -34,67 +50,59 @@ class RunProtocol(beam.PTransform):
         super().__init__(f"Run {self.protocol.name}")
 
     def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
-        stages = list(self.protocol.stages())
-        for number, stage in enumerate(stages):
-            before = stages[number - 1] if number else None
-            drop = stages[number - 2] if number > 1 else None
-            step = HalfRounds(self.seat, receives=before, sends=stage, drops=drop)
-            shards = shards | f"Send {stage.name}" >> beam.ParDo(step) | f"Barrier {stage.name}" >> beam.GroupByKey()
-        last = HalfRounds(self.seat, receives=stages[-1], sends=None, drops=None)
-        return shards | f"Finish {self.protocol.name}" >> beam.ParDo(last)
+        *sending, last = steps_of(self.protocol)
+        for step in sending:
+            name = step.sends.name if step.sends else ""
+            shards = shards | f"Send {name}" >> beam.ParDo(HalfRounds(self.seat, step))
+            shards = shards | f"Barrier {name}" >> beam.GroupByKey()
+        return shards | f"Finish {self.protocol.name}" >> beam.ParDo(HalfRounds(self.seat, last))
 
 
 class HalfRounds(beam.DoFn):
-    """Between two barriers: receive the round before, send the next one."""
+    """A step as a DoFn. Its work is in plain functions: Beam inspects every method of a DoFn several times."""
 
-    def __init__(self, seat: Seat, receives: Stage | None, sends: Stage | None, drops: Stage | None) -> None:
-        self.seat, self.receives, self.sends, self.drops = seat, receives, sends, drops
+    def __init__(self, seat: Seat, step: Step) -> None:
+        self.seat, self.step = seat, step
 
     def setup(self) -> None:
-        self.open: OpenSeat = self.seat.open()
+        self.open = self.seat.open()
 
     def start_bundle(self) -> None:
         self.outgoing: list[Outgoing] = []
-        self.gathered = 0
 
     def process(self, element: tuple[int, Shard | Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
         shard, held = element
-        state = self.open.scratch.load(_only(shard, held))
-        if self.receives is not None:
-            state = self._receive(self.receives, shard, state)
-        if self.sends is None:
-            yield shard, Shard(arrays=dict(state))
-            return
-        state = self._send(self.sends, shard, state)
-        if self.drops is not None:
-            self.open.scratch.drop(self.open.address(self.drops, shard))
-        yield shard, self.open.scratch.keep(self.open.address(self.sends, shard), state)
+        after, messages = take_step(self.open, self.step, shard, _only(shard, held))
+        self.outgoing += messages
+        if sum(message.payload.size for message in self.outgoing) > _HAND_OVER_BYTES:
+            self.open.exchange.put_all(self.outgoing)
+            self.outgoing = []
+        yield shard, after
 
     def finish_bundle(self) -> None:
-        self._flush()
-
-    def _gather(self, messages: list[Outgoing]) -> None:
-        self.outgoing += messages
-        self.gathered += sum(message.payload.size for message in messages)
-        if self.gathered > _FLUSH_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
         self.open.exchange.put_all(self.outgoing)
-        self.outgoing, self.gathered = [], 0
 
-    def _receive(self, stage: Stage, shard: int, state: Arrays) -> Arrays:
-        tally = Tally()
-        state = receive(self.open, stage, shard, state, tally)
-        _report(stage.name, tally)
-        return state
 
-    def _send(self, stage: Stage, shard: int, state: Arrays) -> Arrays:
-        tally = Tally()
-        state, messages = send(self.open, stage, shard, state, tally)
-        _report(stage.name, tally)
-        self._gather(messages)
-        return state
+def take_step(seat: OpenSeat, step: Step, shard: int, held: Shard) -> tuple[Shard, list[Outgoing]]:
+    """One shard's work between two barriers: what crosses the next one, and the messages to hand over."""
+    state = seat.scratch.load(held)
+    if step.receives is not None:
+        state = _receive(seat, step.receives, shard, state)
+    if step.drops is not None:
+        seat.scratch.drop(seat.address(step.drops, shard))
+    if step.sends is None:
+        return Shard(arrays=dict(state)), []
+    tally = Tally()
+    state, messages = send(seat, step.sends, shard, state, tally)
+    _report(step.sends.name, tally)
+    return seat.scratch.keep(seat.address(step.sends, shard), state), messages
+
+
+def _receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays) -> Arrays:
+    tally = Tally()
+    state = receive(seat, stage, shard, state, tally)
+    _report(stage.name, tally)
+    return state
 
 
 def _only(shard: int, held: Shard | Iterable[Shard]) -> Shard:
@@ -107,7 +115,11 @@ def _only(shard: int, held: Shard | Iterable[Shard]) -> Shard:
 
 
 def _report(stage: str, tally: Tally) -> None:
-    Metrics.counter(stage, "messages").inc(tally.messages)
-    Metrics.counter(stage, "bytes_sent").inc(tally.bytes_sent)
-    Metrics.counter(stage, "bytes_received").inc(tally.bytes_received)
-    Metrics.counter(stage, "waited_us").inc(round(tally.waited * 1e6))
+    for name, value in tally.counts().items():
+        if value:
+            _counter(stage, name).inc(value)
+
+
+@cache
+def _counter(stage: str, name: str) -> Metrics.DelegatingCounter:
+    return Metrics.counter(stage, name)

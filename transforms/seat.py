@@ -89,6 +89,15 @@ class Tally:
     bytes_received: int = 0
     waited: float = 0.0
 
+    def counts(self) -> dict[str, int]:
+        """As whole numbers, under the names they have in Beam's metrics."""
+        return {
+            "messages": self.messages,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "waited_us": round(self.waited * 1e6),
+        }
+
 
 def send(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> tuple[Arrays, list[Outgoing]]:
     """The first half of a round, for one shard."""

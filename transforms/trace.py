@@ -55,11 +55,12 @@ def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> t
     return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.mul_shapes))
 
 
-def table(protocol: Protocol, shapes: Sequence[Shapes], rows: int) -> Table:
-    """Round, what is sent, bytes per row and party: for a terminal."""
-    result = Table("round", "what is sent", "bytes per row and party", title=f"{protocol.name}: {len(protocol)} rounds")
+def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -> Table:
+    """Round, what is sent, bytes that one party sends: for a terminal."""
+    result = Table("round", "what is sent", "bytes per row", "bytes", title=f"{protocol.name}: rounds {len(protocol)}")
     for stage in trace(protocol, shapes):
-        result.add_row(stage.name, stage.sends, f"{max(stage.sent) / rows:,.1f}")
+        sent = stage.sent[party]
+        result.add_row(stage.name, stage.sends, f"{sent / rows:,.1f}", f"{sent:,}")
     return result
 
 
