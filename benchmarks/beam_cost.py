@@ -162,12 +162,12 @@ def measure(shards: int) -> list[Figure]:
         Figure(f"{label}: sent", shards * ROWS * 8 / 1e6, "MB/round"),
     ]
     with scratch_folder() as folder:
-        for name, root in (("memory", "memory"), ("scratch", folder), ("value", "value")):
+        for name, root in (("memory", "memory/bench"), ("scratch", folder), ("value", "value")):
             cost = per_round(partial(run_beam_rounds, shards, root))
             figures.append(Figure(f"{label}: beam, state in {name}", cost, "ms/round"))
             own = Figure.at_most(f"{label}: Beam's own cost, state in {name}", cost - bare, "ms/round", target)
             figures.append(own)
-    two = per_round(partial(run_beam_rounds, shards, "memory", workers=2))
+    two = per_round(partial(run_beam_rounds, shards, "memory/bench", workers=2))
     return [*figures, Figure(f"{label}: beam, state in memory, 2 workers", two, "ms/round")]
 
 

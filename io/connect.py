@@ -36,7 +36,7 @@ def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
 
 
 def open_gateway(config: JobConfig) -> Gateway:
-    """This party's gateway, listening but not yet serving (use it as a context manager)."""
+    """This party's gateway, open until the context that it manages ends."""
     spool = Spool(config.storage / "inbox")
     listen = config.listen or ""
     try:

@@ -60,13 +60,15 @@ class Exchange(Protocol):
 
 
 def get_arrays(exchange: Exchange, key: Key, timeout: float) -> dict[str, Array]:
-    """The arrays in the message under `key`; a payload that is no such message ends the run."""
-    payload = exchange.get(key, timeout)
+    """The arrays in the message under `key`."""
+    return read_arrays(key, exchange.get(key, timeout))
+
+
+def read_arrays(key: Key, payload: pa.Buffer) -> dict[str, Array]:
+    """The arrays in a payload; one that is no such message ends the run."""
     try:
         with pa.ipc.open_stream(payload) as reader:
-            batch = reader.read_next_batch()
-        batch.validate(full=True)
-        return from_batch(batch)
+            return from_batch(reader.read_next_batch())
     except (pa.ArrowException, StopIteration, AttributeError, ValueError) as error:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 

@@ -18,6 +18,8 @@ from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, Key, opened
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25
+_SEAL_SIZE = 12 + 16
+"""What sealing adds to a message: nonce and tag."""
 _BINARY = {"mime_type": "application/octet-stream", "compression_type": CompressionTypes.UNCOMPRESSED}
 
 
@@ -43,7 +45,7 @@ class FileExchange:
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
-        return self._unsealed(key, self._seals[key.sender], _read(path))
+        return self._unsealed(key, self._fetch(key, path))
 
     def collect(self, run: str, before: int | None = None) -> int:
         found = [
@@ -52,7 +54,7 @@ class FileExchange:
             for match in FileSystems.match([f"{self._outbox}/{recipient}/{run}/**"])
             for entry in match.metadata_list
         ]
-        old = [path for path in found if before is None or _iteration(path, run) < before]
+        old = [path for path in found if before is None or _iteration(path) < before]
         if old:
             FileSystems.delete(old)
         return len(old)
@@ -95,10 +97,18 @@ class FileExchange:
             file.write(sealed)
         FileSystems.rename([part], [path])
 
-    def _unsealed(self, key: Key, seal: Seal, sealed: bytes) -> pa.Buffer:
-        check_size(key, len(sealed) - HEADER_SIZE, self._limit + HEADER_SIZE)
+    def _fetch(self, key: Key, path: str) -> bytes:
+        """The sealed bytes, unless there are more of them than a message may have: those are not even read."""
         try:
-            plain = seal.open(sealed, key.to_json().encode())
+            size = FileSystems.get_filesystem(path).size(path)
+            check_size(key, size - HEADER_SIZE - _SEAL_SIZE, self._limit)
+            return _read(path)
+        except (OSError, BeamIOError) as error:
+            raise StorageError(f"message {key} cannot be read from the outbox of {key.sender}: {error}") from None
+
+    def _unsealed(self, key: Key, sealed: bytes) -> pa.Buffer:
+        try:
+            plain = self._seals[key.sender].open(sealed, key.to_json().encode())
         except SealError:
             raise RefusedError(
                 f"message {key} is truncated, altered or not made by {key.sender}: its seal does not fit"
@@ -124,5 +134,6 @@ def _read(path: str) -> bytes:
     return data
 
 
-def _iteration(path: str, run: str) -> int:
-    return int(path.replace("\\", "/").rpartition(f"/{run}/")[2].split("/")[0])
+def _iteration(path: str) -> int:
+    """Of a path that ends in run/iteration/stage/file; a run or a stage may be called like anything."""
+    return int(path.replace("\\", "/").split("/")[-3])

@@ -8,9 +8,12 @@ of a batch is a JSON object: {"key", "size", "sha256"} opens a message, {} conti
 announced size. The gateway answers with how many messages it stored, once all of them are.
 """
 
+import hashlib
 import json
 import logging
 import threading
+import time
+import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -28,12 +31,22 @@ PART_SIZE = 4 << 20
 PART_SCHEMA = pa.schema([("part", pa.large_binary())])
 LONGEST_WAIT = 10.0
 """Seconds that one `do_get` may wait in the gateway; the client asks again."""
+_LOOK_AROUND = 0.25
+"""Seconds after which a waiting `do_get` looks whether the gateway is closing."""
+_LAST_CALLS = 5.0
+"""Seconds that a closing gateway gives to the calls under way."""
+_NEWS_OF_DEATH = 0.5
+"""Seconds within which gRPC tells that a stream ended because its sender died."""
 
 log = logging.getLogger(__name__)
 
 
 class Gateway(flight.FlightServerBase):
-    """A party's door. `party` owns it; `peers` maps each peer's name to its certificate."""
+    """A party's door. `party` owns it; `peers` maps each peer's name to its certificate.
+
+    It is open from the beginning, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
+    away from the main thread.
+    """
 
     def __init__(
         self, party: str, listen: str, identity: Identity, peers: Mapping[str, bytes], spool: Spool, limit: int
@@ -45,19 +58,21 @@ class Gateway(flight.FlightServerBase):
             root_certificates=b"\n".join([identity.certificate, *peers.values()]),
         )
         self.party, self.spool, self.limit = party, spool, limit
-        self._thread: threading.Thread | None = None
+        self._closing = False
 
     def __enter__(self) -> "Gateway":
-        self._thread = threading.Thread(target=self.serve, name=f"gateway-{self.party}", daemon=True)
-        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.shutdown()
-        if self._thread is not None:
-            self._thread.join()
+        self._closing = True
+        last_calls = threading.Thread(target=self.shutdown, name=f"closing-{self.party}", daemon=True)
+        last_calls.start()
+        last_calls.join(_LAST_CALLS)
+        if last_calls.is_alive():
+            log.warning("a peer holds a stream open: the gateway of %s closes without waiting for it", self.party)
+            _forget_at_exit(self)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         del descriptor
@@ -66,14 +81,15 @@ class Gateway(flight.FlightServerBase):
         try:
             for chunk in reader:
                 intake.take(chunk)
+            if intake.unfinished and _has_hung_up(context):
+                log.warning("%s hung up in the middle of a message: it has to send it again", sender)
+                return
             stored = intake.finish()
         except VeilmeansError as error:
-            intake.abandon()
             log.error("refused a message of %s: %s", sender, error.sentence)
             raise flight.FlightServerError(str(error)) from None
-        except BaseException:
+        finally:
             intake.abandon()
-            raise
         writer.write(pa.py_buffer(str(stored).encode()))
 
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -81,7 +97,7 @@ class Gateway(flight.FlightServerBase):
         wanted = json.loads(ticket.ticket)
         key = Key.parse(wanted["key"])
         try:
-            payload = self.spool.wait(key, min(float(wanted["wait"]), LONGEST_WAIT))
+            payload = self._wait(key, min(float(wanted["wait"]), LONGEST_WAIT))
         except VeilmeansError as error:
             raise flight.FlightServerError(str(error)) from None
         parts = [] if payload is None else list(split(payload))
@@ -96,6 +112,14 @@ class Gateway(flight.FlightServerBase):
             self.spool.forgive(body["run"])
             return [b"0"]
         raise flight.FlightServerError(f"there is no action {action.type!r}")
+
+    def _wait(self, key: Key, seconds: float) -> pa.Buffer | None:
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            payload = self.spool.wait(key, max(0.0, min(left, _LOOK_AROUND)))
+            if payload is not None or left <= 0 or self._closing:
+                return payload
 
     def _owner_only(self, context: Any, what: str) -> None:
         caller = context.peer_identity().decode()
@@ -114,21 +138,52 @@ class _Intake:
         self._key: Key | None = None
 
     def take(self, chunk: Any) -> None:
-        label = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata else {}
-        if label:
+        label = self._label(chunk)
+        if label is not None:
             self._commit()
-            self._begin(Key.parse(label["key"]), Header(int(label["size"]), bytes.fromhex(label["sha256"])))
+            self._begin(*label)
         if self._open is None:
             raise RefusedError(f"{self._sender} sent a part of a message that it did not open")
-        self._refusing(self._open.write, chunk.data.column(0)[0].as_buffer())
+        self._refusing(self._write, self._open, chunk)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a message was begun and its announced size has not come."""
+        return self._open is not None and not self._open.complete
 
     def finish(self) -> int:
         self._commit()
         return self._stored
 
     def abandon(self) -> None:
+        """Drop a message that was begun and not stored, if there is one."""
         if self._open is not None:
             self._open.abandon()
+
+    def _label(self, chunk: Any) -> tuple[Key, Header] | None:
+        """Key and header, if this part opens a message."""
+        try:
+            label = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata else {}
+            if label == {}:
+                return None
+            size, digest = label["size"], bytes.fromhex(label["sha256"])
+            if type(size) is not int or size < 0 or len(digest) != hashlib.sha256().digest_size:
+                raise ValueError
+            return Key.parse(label["key"]), Header(size, digest)
+        except RefusedError as error:
+            raise RefusedError(f"{self._sender} sent a label that is refused: {error.sentence}") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise RefusedError(f"{self._sender} sent a label that cannot be read: does it run veilmeans?") from None
+
+    def _write(self, message: Incoming, chunk: Any) -> None:
+        batch = chunk.data
+        try:
+            if batch is None or batch.schema != PART_SCHEMA or batch.num_rows != 1 or batch.column(0).null_count:
+                raise ValueError
+            batch.validate(full=True)  # offsets that point outside would be read from this process's memory
+        except (pa.ArrowException, ValueError):
+            raise RefusedError(f"{self._sender} sent a record batch that is no part of message {self._key}") from None
+        message.write(batch.column(0)[0].as_buffer())
 
     def _begin(self, key: Key, header: Header) -> None:
         self._key = key
@@ -139,7 +194,7 @@ class _Intake:
         if key.sender != self._sender:
             raise RefusedError(f"{self._sender} sent message {key} under the name of {key.sender}")
         if key.recipient != self._gateway.party:
-            raise RefusedError(f"{self._sender} sent message {key} to {self._gateway.party}")
+            raise RefusedError(f"{self._sender} sent message {key} to the gateway of {self._gateway.party}")
         check_size(key, header.size, self._gateway.limit)
 
     def _commit(self) -> None:
@@ -156,6 +211,21 @@ class _Intake:
             if self._key is not None:
                 self._gateway.spool.refuse(self._key.address.run, error)
             raise
+
+
+def _has_hung_up(context: Any) -> bool:
+    """Whether a stream ended because its sender died: for the reader that looks like any other end."""
+    deadline = time.monotonic() + _NEWS_OF_DEATH
+    while not context.is_cancelled() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(context.is_cancelled())
+
+
+def _forget_at_exit(gateway: Gateway) -> None:
+    """Arrow would wait at the interpreter's exit until the last stream ends; a peer could make that never."""
+    for reference in weakref.getweakrefs(gateway):
+        if isinstance(reference.__callback__, weakref.finalize):
+            reference.__callback__.atexit = False
 
 
 def split(payload: pa.Buffer) -> "list[pa.RecordBatch]":

@@ -5,6 +5,7 @@ again is the same bytes, and ignored there. Where a gateway lives in this very p
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,19 @@ from veilmeans.io.exchange import Outgoing, check_size
 from veilmeans.io.gateway import LONGEST_WAIT, PART_SCHEMA, split
 from veilmeans.io.spool import Spool
 from veilmeans.io.tls import diagnose
-from veilmeans.schemas.errors import CertificateError, PeerError, RefusedError, recall
+from veilmeans.schemas.errors import (
+    CertificateError,
+    PeerError,
+    RefusedError,
+    StorageError,
+    VeilmeansError,
+    recall,
+)
 from veilmeans.schemas.message import Header, Key
 
 Result = TypeVar("Result")
+Call = Callable[[flight.FlightClient, flight.FlightCallOptions], Result]
+"""One attempt at a gateway; the options say how long it may take."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
@@ -57,7 +67,7 @@ class GatewayExchange:
             check_size(message.key, message.payload.size, self._limit)
             by_peer.setdefault(message.key.recipient, []).append((message, Header.of(message.payload)))
         for peer, batch in by_peer.items():
-            self._patiently(self._peers[peer], partial(_put, messages=batch), self._timeout)
+            self._patiently(self._peers[peer], partial(_put, batch), self._timeout)
 
     def get(self, key: Key, timeout: float) -> pa.Buffer:
         deadline = time.monotonic() + timeout
@@ -90,33 +100,34 @@ class GatewayExchange:
         if self._local is not None:
             return self._local.wait(key, wait)
         ticket = flight.Ticket(json.dumps({"key": key.to_json(), "wait": wait}))
-        parts = self._patiently(self._own, lambda client: client.do_get(ticket).read_all(), self._timeout)
+        parts = self._patiently(self._own, partial(_read, ticket), wait + self._timeout)
         return _join(parts)
 
     def _act(self, kind: str, body: Mapping[str, object]) -> int:
         action = flight.Action(kind, json.dumps(body).encode())
-        answers = self._patiently(self._own, lambda client: list(client.do_action(action)), self._timeout)
+        answers = self._patiently(self._own, partial(_act, action), self._timeout)
         return int(answers[0].body.to_pybytes())
 
-    def _patiently(self, door: Door, call: Callable[[flight.FlightClient], Result], timeout: float) -> Result:
+    def _patiently(self, door: Door, call: Call[Result], timeout: float) -> Result:
         """Call a gateway; while it cannot be reached, try again with growing pauses."""
         deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while True:
+            client = self._client(door)
+            left = max(deadline - time.monotonic(), _LONGEST_PAUSE)
             try:
-                return call(self._client(door))
-            except flight.FlightUnavailableError as error:
-                self._forget(door)
+                return call(client, flight.FlightCallOptions(timeout=left))
+            except (flight.FlightUnavailableError, flight.FlightCancelledError) as error:  # absent, or just closing
+                self._forget(door, client)
                 reason = diagnose(door.name, door.address, door.certificate, self._identity, str(error))
                 if reason is not None:
                     raise CertificateError(reason) from None
                 if time.monotonic() >= deadline:
-                    raise PeerError(
-                        f"the gateway of {door.name} at {door.address} did not answer within {timeout:g} s: "
-                        "is it running, and does the firewall let us through?"
-                    ) from None
+                    raise _no_answer(door, timeout) from None
+            except flight.FlightTimedOutError:
+                self._forget(door, client)
+                raise _no_answer(door, timeout) from None
             except (flight.FlightError, pa.ArrowException) as error:
-                unnamed = RefusedError(f"the gateway of {door.name} refused: {_first_line(error)}")
-                raise recall(error) or unnamed from None
+                raise _refusal(door, error) from None
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -131,15 +142,17 @@ class GatewayExchange:
             )
         return self._clients[door.name]
 
-    def _forget(self, door: Door) -> None:
-        client = self._clients.pop(door.name, None)
-        if client is not None:
-            client.close()
+    def _forget(self, door: Door, client: flight.FlightClient) -> None:
+        """Connect anew next time. The client is not closed: another thread may be in the middle of a call."""
+        if self._clients.get(door.name) is client:
+            self._clients.pop(door.name, None)
 
 
-def _put(client: flight.FlightClient, messages: Sequence[tuple[Outgoing, Header]]) -> None:
+def _put(
+    messages: Sequence[tuple[Outgoing, Header]], client: flight.FlightClient, options: flight.FlightCallOptions
+) -> None:
     """One stream for all messages, one answer when they are durable."""
-    writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA)
+    writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA, options)
     with writer:
         for message, header in messages:
             label = {"key": message.key.to_json(), "size": header.size, "sha256": header.digest.hex()}
@@ -153,6 +166,14 @@ def _put(client: flight.FlightClient, messages: Sequence[tuple[Outgoing, Header]
         raise RefusedError(f"the gateway did not acknowledge {messages[0][0].key} and what was sent with it")
 
 
+def _read(ticket: flight.Ticket, client: flight.FlightClient, options: flight.FlightCallOptions) -> pa.Table:
+    return client.do_get(ticket, options).read_all()
+
+
+def _act(action: flight.Action, client: flight.FlightClient, options: flight.FlightCallOptions) -> list[flight.Result]:
+    return list(client.do_action(action, options))
+
+
 def _join(table: pa.Table) -> pa.Buffer | None:
     parts = [chunk[0].as_buffer() for chunk in table.column(0).chunks if len(chunk)]
     if not parts:
@@ -160,5 +181,22 @@ def _join(table: pa.Table) -> pa.Buffer | None:
     return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0].split(". gRPC client debug context")[0].split(". Client context")[0]
+def _no_answer(door: Door, timeout: float) -> PeerError:
+    return PeerError(
+        f"the gateway of {door.name} at {door.address} did not answer within {timeout:g} s: "
+        "is it running, and does the firewall let us through?"
+    )
+
+
+def _refusal(door: Door, error: BaseException) -> VeilmeansError:
+    """What a gateway answered, as our own error; a disk is said to be whose it is."""
+    said = _without_context(error)
+    known = recall(said)
+    if isinstance(known, StorageError):
+        return StorageError(f"the gateway of {door.name} cannot store messages: {known.sentence}")
+    return known or RefusedError(f"the gateway of {door.name} refused: {said}")
+
+
+def _without_context(error: BaseException) -> str:
+    """The first line of an error, up to what gRPC and Arrow write behind it."""
+    return re.split(r"\. (?:gRPC client debug context|Client context|Detail):", str(error).splitlines()[0])[0]

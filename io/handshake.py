@@ -1,16 +1,18 @@
-"""The handshake: each party tells each other its terms, and a run is bound to them.
+"""The handshake: each party tells each other its terms, each confirms what it heard, and a run is bound to it.
 
 Until all terms agree nothing else is sent, so a handshake may be put again with other terms. From then on the run is
 sealed: what was said is kept in the run's folder, and a run id that comes back with other data or another
 configuration is refused (it would use the same masks again). A party that starts a sealed run again goes on from there.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing, get_arrays
 from veilmeans.schemas.address import Address
@@ -40,9 +42,15 @@ def shake_hands(
     if all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
         return {peer: _bound(folder, f"{peer}-to-{me}") for peer in terms}
     exchange.put_all([_message(Key(_where(run), me, peer), said) for peer, said in terms.items()])
-    heard = {peer: _await_agreement(exchange, me, run, peer, said, timeout) for peer, said in terms.items()}
-    if check is not None:
-        check(heard)
+    heard, confirmed = _hear(exchange, me, run, terms, timeout), False
+    while not confirmed:
+        if check is not None:
+            check(heard)
+        exchange.put_all([_confirmation(Key(_where(run, 1), me, peer), said) for peer, said in heard.items()])
+        for peer, said in terms.items():
+            _await_confirmation(exchange, Key(_where(run, 1), peer, me), said, timeout)
+        again = _hear(exchange, me, run, terms, timeout)
+        heard, confirmed = again, again == heard
     for peer, said in terms.items():
         _bind(folder, f"{me}-to-{peer}", said)
     for peer, said in heard.items():
@@ -66,6 +74,10 @@ def _check_binding(folder: Path, name: str, said: Terms) -> None:
         raise HandshakeError(f"run {folder.name!r} was begun before on other terms ({what}): choose a new run id")
 
 
+def _hear(exchange: Exchange, me: str, run: str, terms: Mapping[str, Terms], timeout: float) -> dict[str, Terms]:
+    return {peer: _await_agreement(exchange, me, run, peer, said, timeout) for peer, said in terms.items()}
+
+
 def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Terms, timeout: float) -> Terms:
     deadline = None
     while True:
@@ -79,8 +91,27 @@ def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Ter
         time.sleep(0.2)
 
 
-def _where(run: str) -> Address:
-    return Address(run, 0, HANDSHAKE, 0)
+def _await_confirmation(exchange: Exchange, key: Key, said: Terms, timeout: float) -> None:
+    """Wait until the peer has heard these terms of ours, not those of an earlier attempt."""
+    deadline = None
+    while not np.array_equal(get_arrays(exchange, key, timeout).get("digest", []), _digest(said)):
+        deadline = deadline or time.monotonic() + _GRACE
+        if time.monotonic() > deadline:
+            raise HandshakeError(f"{key.sender} has begun this run on other terms of ours: choose a new run id")
+        time.sleep(0.2)
+
+
+def _where(run: str, part: int = 0) -> Address:
+    return Address(run, 0, HANDSHAKE, part)
+
+
+def _digest(terms: Terms) -> NDArray[np.uint8]:
+    text = json.dumps(terms.to_dict(), sort_keys=True).encode()
+    return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
+
+
+def _confirmation(key: Key, heard: Terms) -> Outgoing:
+    return Outgoing.of(key, {"digest": _digest(heard)})
 
 
 def _message(key: Key, terms: Terms) -> Outgoing:

@@ -1,7 +1,7 @@
 """Where a shard's state waits at the barrier: in the element itself, in this process, or in the party's scratch store.
 
   value    the arrays are in the element: Beam's coder copies them through every barrier
-  memory   this process keeps the arrays and a reference crosses; for runners whose workers are threads of one process
+  memory/… this process keeps the arrays and a reference crosses; for runners whose workers are threads of one process
   a path   Arrow IPC files below a folder on any Beam filesystem, memory-mapped where it is local; the path crosses
 
 A state is kept under its address, so a retry keeps the same state in the same place.
@@ -20,14 +20,14 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays, from_stream, to_batch, to_stream, write_stream
 from veilmeans.schemas.shard import Shard
 
-VALUE, MEMORY = "value", "memory"
+VALUE, MEMORY = "value", "memory/"
 
 _memory: dict[str, Arrays] = {}
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """`root` is VALUE, MEMORY, or a folder on a Beam filesystem."""
+    """`root` is VALUE, MEMORY and a name (two parties in one process keep apart), or a folder on a Beam filesystem."""
 
     root: str
 
@@ -36,7 +36,7 @@ class Scratch:
         if self.root == VALUE:
             return Shard(arrays=dict(arrays))
         path = self._path(address)
-        if self.root == MEMORY:
+        if self._in_memory:
             _memory[path] = arrays
         elif self._local:
             _write_local(Path(path), arrays)
@@ -48,7 +48,7 @@ class Scratch:
         """The arrays of a shard, wherever they are."""
         if shard.reference is None:
             return shard.arrays
-        if self.root == MEMORY:
+        if self._in_memory:
             return _memory[shard.reference]
         if self._local:
             with pa.memory_map(shard.reference) as source:
@@ -58,7 +58,7 @@ class Scratch:
 
     def drop(self, address: Address) -> None:
         """Forget a state that no retry can ask for any more."""
-        if self.root == MEMORY:
+        if self._in_memory:
             _memory.pop(self._path(address), None)
         elif self.root != VALUE and self._local:
             Path(self._path(address)).unlink(missing_ok=True)
@@ -68,11 +68,15 @@ class Scratch:
         folder = f"{self.root}/{run}/"
         for path in [path for path in _memory if path.startswith(folder)]:
             del _memory[path]
-        if self.root not in (VALUE, MEMORY) and self._local:
+        if self.root != VALUE and not self._in_memory and self._local:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _path(self, address: Address) -> str:
         return f"{self.root}/{address}.arrow"
+
+    @property
+    def _in_memory(self) -> bool:
+        return self.root.startswith(MEMORY)
 
     @property
     def _local(self) -> bool:

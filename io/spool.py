@@ -9,6 +9,7 @@ import errno
 import hashlib
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -25,6 +26,8 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._arrived = threading.Condition()
+        self.placing = threading.Lock()
+        """Held while a message is compared with what is there and put in its place."""
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -53,18 +56,23 @@ class Spool:
         return self.find(key)
 
     def header(self, key: Key) -> Header | None:
-        """Size and digest of the message under `key`, if it is there."""
-        path = self.folder / key.path
-        if not path.exists():
+        """Size and digest of the message under `key`; None if there is none, or one torn by a power cut."""
+        try:
+            with (self.folder / key.path).open("rb") as file:
+                return Header.unpack(key, file.read(HEADER_SIZE))
+        except (FileNotFoundError, RefusedError):
             return None
-        with path.open("rb") as file:
-            return Header.unpack(key, file.read(HEADER_SIZE))
 
     def refuse(self, run: str, error: RefusedError) -> None:
         """End `run` here: every later `find` of it says why."""
-        folder = self.folder / run
-        folder.mkdir(parents=True, exist_ok=True)
-        self._refusal(run).write_text(error.sentence)
+        path = self._refusal(run)
+        part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(error.sentence)
+            part.replace(path)
+        except OSError as full:
+            raise disk_error(self.folder, full) from None
         self.announce()
 
     def forgive(self, run: str) -> None:
@@ -100,9 +108,12 @@ class Incoming:
         self._part = self._path.with_name(f"{self._path.name}.{uuid4().hex}.part")
         self._hash = hashlib.sha256()
         self._size = 0
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = self._part.open("wb")
-        self._file.write(header.pack())
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = self._part.open("wb")
+            self._file.write(header.pack())
+        except OSError as error:
+            raise disk_error(spool.folder, error) from None
 
     def write(self, part: pa.Buffer) -> None:
         self._size += part.size
@@ -115,7 +126,7 @@ class Incoming:
             raise disk_error(self._spool.folder, error) from None
 
     def commit(self) -> None:
-        """Check the whole, then rename it into place unless the same message is there already."""
+        """Check the whole, then rename it into place; the same message again takes its own place."""
         try:
             self._file.close()
         except OSError as error:
@@ -126,22 +137,31 @@ class Incoming:
             )
         if self._hash.digest() != self._header.digest:
             raise RefusedError(f"message {self._key} was altered on its way: its SHA-256 differs")
+        with self._spool.placing:
+            self._place()
+        self._spool.announce()
+
+    @property
+    def complete(self) -> bool:
+        return self._size == self._header.size
+
+    def abandon(self) -> None:
+        """Drop what came of a message that will not be kept."""
+        with suppress(OSError):  # a full disk is full for the last buffered bytes, too
+            self._file.close()
+        self._part.unlink(missing_ok=True)
+
+    def _place(self) -> None:
         known = self._spool.header(self._key)
         if known is not None and known != self._header and not self._replaceable:
             raise RefusedError(
                 f"{self._key.sender} sent two different messages as {self._key}: "
                 "its data, configuration or seed changed within one run; start a new run id"
             )
-        if known == self._header:
-            self._part.unlink()
-        else:
+        try:
             self._part.replace(self._path)
-        self._spool.announce()
-
-    def abandon(self) -> None:
-        """Drop what came of a message that will not be kept."""
-        self._file.close()
-        self._part.unlink(missing_ok=True)
+        except OSError as error:
+            raise disk_error(self._spool.folder, error) from None
 
 
 def disk_error(folder: Path, error: OSError) -> StorageError:

@@ -10,8 +10,10 @@ import socket
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -19,18 +21,26 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from veilmeans.crypto.certificates import Identity, fingerprint
 
+_HUNG_UP = "HUNG_UP"
+"""What gRPC's servers do instead of an alert: they close the connection when they have seen our certificate."""
 _ALERTS = {
+    _HUNG_UP: "it has pinned another certificate for us",
     "UNKNOWN_CA": "it has pinned another certificate for us",
     "BAD_CERTIFICATE": "it has pinned another certificate for us",
     "CERTIFICATE_UNKNOWN": "it has pinned another certificate for us",
     "CERTIFICATE_EXPIRED": "our certificate has expired",
     "CERTIFICATE_REQUIRED": "we showed it none",
 }
-_HANDSHAKE_FAILED = re.compile(r"ssl_transport_security.*Handshake failed with error.*?(?:verify failed: (.*)|::(.*))$")
+_HANDSHAKE_FAILED = re.compile(
+    r"ssl_transport_security.*Handshake failed with error.*?::(?:certificate verify failed: (.*)|(.*))$"
+)
+_PAUSE = 0.2
+"""Seconds between two questions to a server that hung up."""
 _GRPC_LINE = re.compile(rb"[IWEF]\d{4} ")
 _REASONS = {
     "peer did not return a certificate": "it showed no certificate",
     "certificate has expired": "its certificate has expired",
+    "certificate is not yet valid": "its certificate is not valid yet",
 }
 
 
@@ -40,6 +50,9 @@ def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: 
         return None
     try:
         shown, alert = _probe(address, identity)
+        if alert == _HUNG_UP:  # or it was just being stopped: then it does not take the next connection
+            time.sleep(_PAUSE)
+            shown, alert = _probe(address, identity)
     except OSError:
         return None
     if shown is not None and shown != x509.load_pem_x509_certificate(pinned):
@@ -48,17 +61,40 @@ def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: 
             f"the gateway of {name} at {address} showed a certificate with fingerprint {theirs}, but the one pinned "
             f"here has {fingerprint(pinned)}: ask {name} for its certificate"
         )
+    outdated = _outdated(pinned)
+    if outdated is not None:
+        return f"the gateway of {name} at {address} showed a certificate that {outdated}: ask {name} for a new one"
     for word, reason in _ALERTS.items():
         if word in alert:
-            return (
-                f"the gateway of {name} at {address} refused our certificate ({reason}): "
-                f"send {name} ours, fingerprint {fingerprint(identity.certificate)}"
-            )
+            return _refused(name, address, identity, reason)
+    return None
+
+
+def _refused(name: str, address: str, identity: Identity, reason: str) -> str:
+    outdated = _outdated(identity.certificate)
+    if outdated is not None:
+        return (
+            f"the gateway of {name} at {address} refused our certificate, which {outdated}: "
+            f"make a new one with `veilmeans keys` and send it to {name}"
+        )
+    return (
+        f"the gateway of {name} at {address} refused our certificate ({reason}): "
+        f"send {name} ours, fingerprint {fingerprint(identity.certificate)}"
+    )
+
+
+def _outdated(pem: bytes) -> str | None:
+    """What is wrong with a certificate's dates, if anything."""
+    certificate, now = x509.load_pem_x509_certificate(pem), datetime.now(UTC)
+    if now > certificate.not_valid_after_utc:
+        return f"expired on {certificate.not_valid_after_utc.date()}"
+    if now < certificate.not_valid_before_utc:
+        return f"is valid from {certificate.not_valid_before_utc.date()} on"
     return None
 
 
 def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, str]:
-    """The certificate that a server shows, and the alert it answers ours with ('' if none)."""
+    """The certificate that a server shows, and how it refuses ours ('' if it does not)."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -75,12 +111,13 @@ def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, s
                 der = secure.getpeercert(binary_form=True)
                 shown = x509.load_der_x509_certificate(der) if der else None
                 try:
-                    secure.recv(1)
+                    return shown, "" if secure.recv(1) else _HUNG_UP
+                except TimeoutError:
+                    return shown, ""
+                except ConnectionResetError:
+                    return shown, _HUNG_UP
                 except ssl.SSLError as alert:
                     return shown, str(alert)
-                except TimeoutError:
-                    pass
-                return shown, ""
         except ssl.SSLError as alert:
             return None, str(alert)
 
@@ -105,7 +142,10 @@ def explained_handshakes() -> Iterator[None]:
 
 
 def _relay(reader: int, real: int) -> None:
-    """Pass lines from `reader` on to `real` until all writers are gone; unfinished lines go at once unless gRPC's."""
+    """Pass lines from `reader` on to `real` until all writers are gone; unfinished lines go at once unless gRPC's.
+
+    Both descriptors are closed at the end.
+    """
     pending = b""
     while data := os.read(reader, 65536):
         *whole, pending = (pending + data).split(b"\n")
@@ -114,6 +154,8 @@ def _relay(reader: int, real: int) -> None:
             text, pending = text + pending, b""
         os.write(real, text)
     os.write(real, pending)
+    os.close(reader)
+    os.close(real)
 
 
 def explained(line: str) -> str:
@@ -122,4 +164,10 @@ def explained(line: str) -> str:
     if found is None:
         return line
     why = (found[1] or found[2]).strip()
-    return f"refused a connection: {_REASONS.get(why, f'its certificate is none of the pinned ones ({why})')}"
+    for beginning, reason in _REASONS.items():
+        if why.startswith(beginning):
+            return f"refused a connection: {reason}"
+    if found[1]:
+        return f"refused a connection: its certificate is none of the pinned ones ({why})"
+    what = "the other side refused our certificate" if " alert " in why else "it does not speak TLS as we do"
+    return f"a connection failed: {what} ({why})"

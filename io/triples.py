@@ -4,7 +4,7 @@ All parties but the last expand their shares from the seed alone. The last party
 stage and shard, because its shares of products are determined by everyone else's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ class TripleStore:
     """The store below one folder, for one run."""
 
     folder: Path
-    seed: bytes
+    seed: bytes = field(repr=False)
     corrected: bool
 
     @classmethod

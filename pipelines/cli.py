@@ -91,10 +91,10 @@ def sums(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")] = False,
 ) -> None:
     """Take part in secure column sums. Start it again to go on after a mishap."""
+    settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.plan import plan_sums
     from veilmeans.pipelines.sums import run_sums, sums_job
 
-    settings = load_config(config).with_flags(context.args)
     if dry_run:
         Console().print(plan_sums(settings, sums_job(settings)))
     else:
@@ -104,9 +104,10 @@ def sums(
 @app.command()
 def deal(config: Config) -> None:
     """Deal correlated randomness for one run. The dealer knows shapes, never data."""
+    settings = load_config(config)
     from veilmeans.pipelines.dealer import run_dealer
 
-    run_dealer(load_config(config))
+    run_dealer(settings)
 
 
 @app.command()

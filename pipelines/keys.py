@@ -19,6 +19,9 @@ def make_keys(name: str, folder: Path, days: int) -> str:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StorageError(f"the folder {folder} cannot be made: {error.strerror}") from None
+    for file in (folder / f"{name}.key", folder / f"{name}.seed", certificate):
+        if file.exists():
+            raise StorageError(f"{file} exists and is not overwritten: choose another folder or remove it")
     write_secret(folder / f"{name}.key", identity.key)
     write_secret(folder / f"{name}.seed", os.urandom(SEED_SIZE))
     certificate.write_bytes(identity.certificate)

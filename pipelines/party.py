@@ -23,6 +23,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError, VeilmeansError, recall
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.terms import PROTOCOL_VERSION
+from veilmeans.transforms.seat import Tally
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ def counters(result: PipelineResult) -> dict[str, dict[str, int]]:
     stages: dict[str, dict[str, int]] = {}
     for counter in result.metrics().query()["counters"]:
         name = counter.key.metric
+        if name.name not in Tally().counts():
+            continue  # the runner's own
         value = counter.committed if counter.committed is not None else counter.attempted
         counts = stages.setdefault(name.namespace, {})
         counts[name.name] = counts.get(name.name, 0) + int(value)

@@ -26,7 +26,8 @@ def plan_sums(config: JobConfig, job: SumsJob) -> RenderableType:
     sharded = {"x": ((staged.rows, columns), "uint64")}
     opened = {"x": ((columns * parties + 1,), "uint64")}
     heading = (
-        f"{config.party} in run {config.run!r} with {', '.join(config.peers)}: {staged.rows:,} rows × {columns} columns",
+        f"{config.party} in run {config.run!r} with {', '.join(config.peers)}",
+        f"{staged.rows:,} rows × {columns} columns",
         f"shards {staged.shards:,}, exchange by {config.exchange.kind}, on {config.engine.runner}",
     )
     return Group(

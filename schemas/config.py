@@ -176,14 +176,16 @@ class JobConfig(_Part):
 
     @property
     def scratch_root(self) -> str:
-        """Where states wait at the barrier: "value", "memory", or a folder."""
+        """Where states wait at the barrier: "value", "memory/<party>", or a folder."""
         state = self.engine.state
         if state == "auto":
             in_one_process = self.engine.runner == "DirectRunner" and not any(
                 "multi_processing" in option for option in self.engine.options
             )
             state = "memory" if in_one_process else "scratch"
-        return (self.scratch or str(self.storage / "scratch")) if state == "scratch" else state
+        if state == "scratch":
+            return self.scratch or str(self.storage / "scratch")
+        return f"memory/{self.party}" if state == "memory" else state
 
     def with_flags(self, flags: Sequence[str]) -> "JobConfig":
         """The same with Beam flags from the command line; --runner replaces the configured runner."""
@@ -207,7 +209,7 @@ def load_config(file: Path) -> JobConfig:
         line = f" in line {where.line + 1}" if where else ""
         raise ConfigError(f"{file} is no YAML{line}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{file} must be a mapping of fields, as `veilmeans demo --keep` writes one")
+        raise ConfigError(f"{file} must be a mapping of fields, as `veilmeans demo` writes one")
     try:
         return JobConfig.model_validate(_resolved(raw, file.resolve().parent))
     except ValidationError as error:

@@ -8,7 +8,8 @@ import re
 
 _ENDS = (r"\n", r"\\n", r" \[while running", r"\. gRPC client debug context", r"\. Client context", "$")
 """What runners and gRPC write right behind a sentence."""
-_MARK = re.compile(rf"veilmeans\[(\d+)\]: (.*?)(?={'|'.join(_ENDS)})")
+_MARK = re.compile(rf"(?:veilmeans\[(\d+)\]: )+(.*?)(?={'|'.join(_ENDS)})")
+"""Beam makes an error anew from its text and the step's name, so the mark may stand there twice."""
 
 
 class VeilmeansError(Exception):
@@ -83,9 +84,15 @@ _BY_CODE: dict[int, type[VeilmeansError]] = {
 
 def recall(error: BaseException | str) -> VeilmeansError | None:
     """The veilmeans error inside the text of `error`, or None if there is none."""
-    if isinstance(error, VeilmeansError):
+    if isinstance(error, VeilmeansError) and not _MARK.match(error.sentence):
         return error
     found = _MARK.search(str(error))
     if found is None:
         return None
-    return _BY_CODE.get(int(found[1]), VeilmeansError)(found[2].strip().rstrip("'\""))
+    return _BY_CODE.get(int(found[1]), VeilmeansError)(_unquoted(found[2].strip()))
+
+
+def _unquoted(sentence: str) -> str:
+    """The sentence without the closing quote of a text that was quoted whole."""
+    last = sentence[-1:]
+    return sentence[:-1] if last in ("'", '"') and sentence.count(last) % 2 else sentence

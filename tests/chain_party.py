@@ -1,6 +1,6 @@
 """One party of a multiplication chain, as a process of its own: x ← x·y, `rounds` times over all shards.
 
-    python chain_party.py CONFIG --rounds 12 --executor beam --order 7 [--chaos …] [Beam flags]
+    python chain_party.py CONFIG --rounds 12 --executor beam --order 7 [--chaos 7] [--strike 3:send:die] [Beam flags]
 
 Input and output are Arrow files in the party's storage: `input-<shard>.arrow` and `output.arrow`.
 """
@@ -96,13 +96,17 @@ def _build(pipeline: beam.Pipeline, config: JobConfig, seat: Seat, rounds: int, 
 
 
 def main() -> None:
+    from chaos import add_flags, disturb
+
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--executor", choices=["bare", "beam"], default="beam")
     parser.add_argument("--order", type=int, default=0)
+    add_flags(parser)
     arguments, flags = parser.parse_known_args()
     config = load_config(arguments.config).with_flags(flags)
+    disturb(arguments, marks=config.storage)
     try:
         run_chain(config, arguments.rounds, arguments.executor, arguments.order)
     except Exception as error:

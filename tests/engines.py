@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,6 +42,20 @@ _START_S = 60.0
 
 class EngineError(Exception):
     """An engine cannot be set up or started."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Beam's flags for a pipeline on an engine; `log` is its job server's, or None if Beam starts the engine itself."""
+
+    flags: list[str]
+    log: Path | None = None
+
+    def ran(self, job: str, output: str) -> bool:
+        """Whether the engine took the job of this name, whose process printed `output`."""
+        if self.log is None:
+            return "Really starting service" in output and self.flags[-1].split("=")[1] in output
+        return f"Invoking job {job}_" in self.log.read_text()
 
 
 def need_tools() -> None:
@@ -72,19 +87,16 @@ def flink() -> Path:
 
 
 @contextmanager
-def running(engine: str, scratch: Path) -> Iterator[list[str]]:
-    """Beam's flags for a pipeline on `engine`, with a job server of its own where the engine is Flink."""
+def running(engine: str, scratch: Path) -> Iterator[Engine]:
+    """An engine for one party's pipelines, with a job server of its own where it is Flink."""
     need_tools()
     if engine == "prism":
-        yield ["--runner=PrismRunner", f"--prism_location={prism() / 'prism'}"]
+        yield Engine(["--runner=PrismRunner", f"--prism_location={prism() / 'prism'}"])
         return
-    with _job_server(flink(), scratch) as endpoint:
-        yield [
-            "--runner=PortableRunner",
-            f"--job_endpoint={endpoint}",
-            "--environment_type=LOOPBACK",
-            f"--parallelism={PARALLELISM}",
-        ]
+    log = scratch / "job-server.log"
+    with _job_server(flink(), scratch, log) as endpoint:
+        flags = ["--runner=PortableRunner", f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"]
+        yield Engine([*flags, f"--parallelism={PARALLELISM}"], log)
 
 
 def _copy_job_server(folder: Path) -> str | None:
@@ -116,15 +128,18 @@ def _tags(names: Sequence[str], values: str) -> str:
 
 
 @contextmanager
-def _job_server(jars: Path, scratch: Path) -> Iterator[str]:
-    """A Flink job server with a cluster in its own process; all it listens on and writes is local and in `scratch`."""
+def _job_server(jars: Path, scratch: Path, log: Path) -> Iterator[str]:
+    """A Flink job server with a cluster inside it, which writes into `scratch` only and listens on loopback only.
+
+    Beam's own ports in that process listen everywhere: Beam lets nobody change that.
+    """
     scratch.mkdir(parents=True)
     (scratch / "config.yaml").write_text(_CONFIG)
     ports = free_ports(3)
-    with (scratch / "job-server.log").open("w") as log:
-        process = subprocess.Popen(_job_server_command(jars, scratch, ports), stdout=log, stderr=subprocess.STDOUT)
+    with log.open("w") as file:
+        process = subprocess.Popen(_job_server_command(jars, scratch, ports), stdout=file, stderr=subprocess.STDOUT)
     try:
-        _await_port(process, ports[0], scratch / "job-server.log")
+        _await_port(process, ports[0], log)
         yield f"localhost:{ports[0]}"
     finally:
         process.terminate()
@@ -152,6 +167,7 @@ def _await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
 @contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
     """A folder to fill that becomes `folder` when it is complete."""
+    print(f"setting up {folder.name} in {CACHE.name}; this takes minutes, and only once", flush=True)
     CACHE.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=CACHE, prefix=f"{folder.name}-") as temporary:
         stage = Path(temporary) / folder.name

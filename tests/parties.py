@@ -130,7 +130,7 @@ class Board:
         with self.arrived:
             for message in messages:
                 known = self.messages.get(message.key)
-                if known is not None and not known.equals(message.payload):
+                if known is not None and not known.equals(message.payload) and not message.replaceable:
                     raise RefusedError(f"two different messages as {message.key}")
                 self.messages[message.key] = message.payload
             self.arrived.notify_all()

@@ -1,10 +1,11 @@
-"""The Beam executor on Flink and on Prism: the same shares as the bare one, a real barrier, errors that come through."""
+"""The Beam executor on Flink and Prism: the same shares as the bare one, a real barrier, errors that come through."""
 
 import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,37 +14,37 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from chain_party import chain, read_output, write_inputs
-from engines import EngineError, need_tools, running
-from parties import deal_stores, joined, make_configs, write_config
-from test_executors import ROUNDS, copy_seeds, finish, make_shards, start
+from engines import Engine, EngineError, need_tools, running
+from parties import deal_stores, in_parallel, joined, make_configs, write_config
+from test_executors import ROUNDS, copy_seeds, make_shards, start
 from veilmeans.schemas.arrays import Arrays
 
-Flags = Sequence[str]
 ENGINES = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("flink", "prism")]
 SHARDS = 16
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Flags]]:
-    """Beam's flags for each of two parties; no two share a job server."""
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
+    """An engine for each of two parties."""
     folder = tmp_path_factory.mktemp("engine")
     with ExitStack() as stack:
         yield [stack.enter_context(running(request.param, folder / str(i))) for i in range(2)]
 
 
-def test_shares_equal_the_bare_executors_bit_for_bit(tmp_path: Path, engine: list[Flags]) -> None:
+def test_shares_equal_the_bare_executors_bit_for_bit(tmp_path: Path, engine: list[Engine]) -> None:
     held, expected = make_shards(2, SHARDS, rows=50)
-    bare = run_chain(tmp_path, "bare", held, [["--executor=bare"]] * 2)
-    beamed = run_chain(tmp_path, "beam", held, engine)
+    bare, _ = run_chain(tmp_path, "bare", held, [["--executor=bare"]] * 2)
+    beamed, said = run_chain(tmp_path, "beam", held, [[*engine[i].flags, f"--job_name=chain{i}"] for i in range(2)])
+    assert all(engine[i].ran(f"chain{i}", said[i]) for i in range(2))
     for shard, value in expected.items():
         np.testing.assert_array_equal(joined(beamed, shard), value)
         for party in range(2):
             np.testing.assert_array_equal(beamed[party][shard]["x"], bare[party][shard]["x"])
 
 
-def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(tmp_path: Path, engine: list[Flags]) -> None:
+def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(tmp_path: Path, engine: list[Engine]) -> None:
     journal = tmp_path / "journal"
-    pipeline = beam.Pipeline(options=PipelineOptions(engine[0]))
+    pipeline = beam.Pipeline(options=PipelineOptions(engine[0].flags))
     before, after = Note(journal, "before", sleep=0.3), Note(journal, "after")
     entered = pipeline | beam.Create(range(SHARDS)) | beam.Reshuffle() | "Before" >> beam.ParDo(before)
     _ = entered | beam.GroupByKey() | "After" >> beam.ParDo(after)
@@ -55,13 +56,13 @@ def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(tmp_path
     assert max(times["before"]) < min(times["after"])
 
 
-def test_a_dead_peer_ends_the_run_with_one_sentence_and_its_code(tmp_path: Path, engine: list[Flags]) -> None:
+def test_a_dead_peer_ends_the_run_with_one_sentence_and_its_code(tmp_path: Path, engine: list[Engine]) -> None:
     held, _ = make_shards(2, SHARDS, rows=5)
     configs = make_configs(tmp_path, exchange={"timeout_s": 5})
     deal_stores([config.triples_folder for config in configs.values()], chain(ROUNDS), held)
     alone = configs["payco"]
     write_inputs(alone, held[0])
-    process = start(alone, write_config(alone, tmp_path / "payco.yaml"), *engine[0])
+    process = start(write_config(alone, tmp_path / "payco.yaml"), *engine[0].flags)
     output = read_all(process)
     said = [line for line in output.splitlines() if line.startswith("error: ")]
     address = alone.peers["shop"].address
@@ -82,21 +83,20 @@ def test_missing_tools_are_named_in_one_sentence(tmp_path: Path, monkeypatch: py
 
 
 def run_chain(
-    folder: Path, executor: str, held: list[dict[int, Arrays]], flags: Sequence[Flags]
-) -> list[dict[int, Arrays]]:
-    """Run both parties, each with its flags and its own order of shards: their shares of the results."""
+    folder: Path, executor: str, held: list[dict[int, Arrays]], flags: Sequence[Sequence[str]]
+) -> tuple[list[dict[int, Arrays]], list[str]]:
+    """Run both parties, each with its flags and its own order of shards: their shares, and what they printed."""
     configs = make_configs(folder / executor)
     deal_stores([config.triples_folder for config in configs.values()], chain(ROUNDS), held)
     copy_seeds(folder, executor, configs)
-    with ExitStack() as stack:
-        processes = {}
-        for i, (name, config) in enumerate(configs.items()):
-            write_inputs(config, held[i])
-            file = write_config(config, folder / executor / f"{name}.yaml")
-            processes[name] = start(config, file, f"--order={i}", *flags[i])
-            stack.callback(processes[name].kill)
-        finish(processes)
-    return [read_output(config) for config in configs.values()]
+    processes = []
+    for i, (name, config) in enumerate(configs.items()):
+        write_inputs(config, held[i])
+        file = write_config(config, folder / executor / f"{name}.yaml")
+        processes.append(start(file, f"--order={i}", *flags[i]))
+    said = in_parallel([partial(read_all, process) for process in processes])
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(text[-3000:] for text in said)
+    return [read_output(config) for config in configs.values()], said
 
 
 def read_all(process: "subprocess.Popen[str]") -> str:

@@ -94,14 +94,14 @@ def take_step(seat: OpenSeat, step: Step, shard: int, held: Shard) -> tuple[Shar
         return Shard(arrays=dict(state)), []
     tally = Tally()
     state, messages = send(seat, step.sends, shard, state, tally)
-    _report(step.sends.name, tally)
+    report(step.sends.name, tally)
     return seat.scratch.keep(seat.address(step.sends, shard), state), messages
 
 
 def _receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays) -> Arrays:
     tally = Tally()
     state = receive(seat, stage, shard, state, tally)
-    _report(stage.name, tally)
+    report(stage.name, tally)
     return state
 
 
@@ -114,7 +114,8 @@ def _only(shard: int, held: Shard | Iterable[Shard]) -> Shard:
     return states[0]
 
 
-def _report(stage: str, tally: Tally) -> None:
+def report(stage: str, tally: Tally) -> None:
+    """Add a stage's tally to Beam's metrics."""
     for name, value in tally.counts().items():
         if value:
             _counter(stage, name).inc(value)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from veilmeans.crypto import prg
 from veilmeans.io.connect import open_exchange
-from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange import Exchange, Outgoing, read_arrays
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.triples import TripleStore
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Arrays, nbytes
+from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
@@ -46,11 +46,16 @@ class OpenSeat:
         peers = stage.round.recipients(self.party)
         return [Outgoing.of(Key(where, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
 
-    def inbox(self, stage: Stage, shard: int) -> Inbox:
+    def inbox(self, stage: Stage, shard: int, tally: "Tally") -> Inbox:
         """Wait for the messages of one shard's receive."""
         where, names = self.address(stage, shard), self.party.names
-        keys = {peer: Key(where, names[peer], self.party.name) for peer in stage.round.senders(self.party)}
-        return Inbox(self.party, {peer: get_arrays(self.exchange, key, self.timeout) for peer, key in keys.items()})
+        messages = {}
+        for peer in stage.round.senders(self.party):
+            key = Key(where, names[peer], self.party.name)
+            payload = self.exchange.get(key, self.timeout)
+            tally.bytes_received += payload.size
+            messages[peer] = read_arrays(key, payload)
+        return Inbox(self.party, messages)
 
     def __reduce__(self) -> str:
         raise TypeError("an open seat holds secrets and connections: pickle its Seat")
@@ -111,7 +116,6 @@ def send(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) 
 def receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> Arrays:
     """The second half, after the barrier."""
     start = time.perf_counter()
-    inbox = seat.inbox(stage, shard)
+    inbox = seat.inbox(stage, shard, tally)
     tally.waited += time.perf_counter() - start
-    tally.bytes_received += sum(nbytes(arrays) for arrays in inbox.messages.values())
     return stage.round.receive(seat.party, state, inbox, seat.randomness(stage, shard))

@@ -19,8 +19,8 @@ from veilmeans.io.inputs import read_shard
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.bare import run_bare
-from veilmeans.transforms.beam_rounds import RunProtocol
+from veilmeans.transforms.bare import Tallies, run_bare
+from veilmeans.transforms.beam_rounds import RunProtocol, report
 from veilmeans.transforms.multiply import MULTIPLY, finish, mask
 from veilmeans.transforms.randomness import Randomness
 from veilmeans.transforms.reveal import REVEAL
@@ -94,7 +94,11 @@ class OpenSums(beam.DoFn):
         self.seat = seat
 
     def process(self, element: Shard) -> Iterator[Shard]:
-        yield Shard(arrays=dict(run_bare(OPENING, self.seat.open(), {0: element.arrays})[0]))
+        tallies: Tallies = {}
+        opened = run_bare(OPENING, self.seat.open(), {0: element.arrays}, tallies)
+        for stage, tally in tallies.items():
+            report(stage, tally)
+        yield Shard(arrays=dict(opened[0]))
 
 
 @dataclass

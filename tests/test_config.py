@@ -1,0 +1,224 @@
+"""A configuration: read, checked once, frozen; every mistake is one sentence with the file and the field."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from parties import make_configs, write_config
+from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.schemas.errors import ConfigError
+
+Raw = dict[str, Any]
+JOB: Raw = {"data": "data.csv", "columns": ["a"], "product": ["payco.a", "shop.b"], "bound": 10}
+
+
+def gateway() -> Raw:
+    """What a party would write, with relative paths."""
+    return {
+        "party": "payco",
+        "run": "run-1",
+        "parties": ["payco", "shop"],
+        "dealer": "notary",
+        "certificate": "payco.crt",
+        "key": "payco.key",
+        "seed": "payco.seed",
+        "storage": "storage",
+        "listen": "127.0.0.1:4000",
+        "peers": {
+            "shop": {"certificate": "shop.crt", "address": "127.0.0.1:4001"},
+            "notary": {"certificate": "notary.crt", "address": "127.0.0.1:4002"},
+        },
+        "sums": dict(JOB),
+    }
+
+
+def files() -> Raw:
+    raw = gateway()
+    del raw["listen"]
+    raw["exchange"] = {"kind": "files", "outbox": "outbox"}
+    for name, peer in raw["peers"].items():
+        del peer["address"]
+        peer["outbox"] = f"../{name}/outbox"
+    return raw
+
+
+def written(folder: Path, raw: object) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(raw if isinstance(raw, str) else yaml.safe_dump(raw, sort_keys=False))
+    return file
+
+
+def changed(raw: Raw, **fields: Any) -> Raw:
+    """`raw` with other fields; `a__b` is field b of field a, and None removes a field."""
+    for path, value in fields.items():
+        *outer, last = path.split("__")
+        target = raw
+        for name in outer:
+            target = target.setdefault(name, {})
+        if value is None:
+            del target[last]
+        else:
+            target[last] = value
+    return raw
+
+
+def mistake(file: Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_config(file)
+    sentence = raised.value.sentence
+    assert str(file) in sentence
+    assert "\n" not in sentence
+    return sentence.replace(str(file), "FILE")
+
+
+@pytest.mark.parametrize("make", [gateway, files])
+def test_a_configuration_is_read(tmp_path: Path, make: Callable[[], Raw]) -> None:
+    config = load_config(written(tmp_path, make()))
+    assert (config.party, config.me.index, config.me.names) == ("payco", 0, ("payco", "shop"))
+    assert config.exchange.kind == make.__name__
+
+
+def test_paths_are_relative_to_the_file_and_addresses_of_storage_are_not(tmp_path: Path) -> None:
+    raw = changed(files(), peers__shop__outbox="gs://shop/outbox", scratch="hdfs://here/scratch", key="/etc/payco.key")
+    config = load_config(written(tmp_path, raw))
+    here = tmp_path.resolve()
+    assert config.certificate == here / "payco.crt"
+    assert config.key == Path("/etc/payco.key")
+    assert config.storage == here / "storage"
+    assert config.run_folder == here / "storage" / "runs" / "run-1"
+    assert config.peers["shop"].certificate == here / "shop.crt"
+    assert config.peers["shop"].outbox == "gs://shop/outbox"
+    assert config.exchange.outbox == str(here / "outbox")
+    assert config.peers["notary"].outbox == str(here / "../notary/outbox")
+    assert config.scratch == "hdfs://here/scratch"
+    assert config.sums is not None
+    assert config.sums.data == here / "data.csv"
+
+
+def test_a_configuration_is_frozen(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, gateway()))
+    for part, field in ((config, "run"), (config.exchange, "kind"), (config.engine, "workers"), (config.sums, "bound")):
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(part, field, "x")
+    with pytest.raises(ValidationError, match="frozen"):
+        config.peers["shop"].address = "x"  # type: ignore[misc]
+
+
+def test_a_configuration_comes_back_from_its_pickle_and_from_its_file(tmp_path: Path) -> None:
+    for config in (load_config(written(tmp_path, files())), *make_configs(tmp_path, 3, dealer="notary").values()):
+        assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
+        assert load_config(write_config(config, tmp_path / "again.yaml")) == config
+
+
+def test_a_dealer_is_no_party(tmp_path: Path) -> None:
+    raw = changed(gateway(), party="notary", peers__notary=None)
+    raw["peers"]["payco"] = {"certificate": "payco.crt", "address": "127.0.0.1:4000"}
+    assert load_config(written(tmp_path, raw)).party == "notary"
+
+
+def test_a_missing_file_a_folder_and_what_is_no_yaml_are_told(tmp_path: Path) -> None:
+    assert mistake(tmp_path / "none.yaml") == "the configuration FILE cannot be read: No such file or directory"
+    assert mistake(tmp_path) == "the configuration FILE cannot be read: Is a directory"
+    assert mistake(written(tmp_path, "party: payco\nrun: [1, 2\nx: y\n")) == "FILE is no YAML in line 3"
+    file = tmp_path / "binary.yaml"
+    file.write_bytes(b"party: \xff\xfe")
+    assert mistake(file) == "FILE is no YAML"
+
+
+@pytest.mark.parametrize("text", ["", "just text", "- a\n- b\n", "5"])
+def test_what_is_no_mapping_is_told(tmp_path: Path, text: str) -> None:
+    assert mistake(written(tmp_path, text)).startswith("FILE must be a mapping")
+
+
+NAME_RULE = "must be 1 to 80 letters, digits, dots, dashes or underscores, beginning with a letter or digit"
+MISTAKES: list[tuple[Raw, str]] = [
+    ({"party": None}, "party: Field required"),
+    ({"peers__shop__certificate": None}, "peers.shop.certificate: Field required"),
+    ({"colour": "red"}, "colour: Extra inputs are not permitted"),
+    ({"exchange__colour": "red"}, "exchange.colour: Extra inputs are not permitted"),
+    ({"sums__colour": "red"}, "sums.colour: Extra inputs are not permitted"),
+    ({"run": 5}, "run: Input should be a valid string"),
+    ({"run": "../x"}, f"run: '../x' {NAME_RULE}"),
+    ({"run": "x" * 81}, f"run: '{'x' * 81}' {NAME_RULE}"),
+    ({"party": ".x"}, f"party: '.x' {NAME_RULE}"),
+    ({"party": "bank"}, "party: 'bank' is neither in parties nor the dealer"),
+    ({"parties": "payco"}, "parties: Input should be a valid tuple"),
+    ({"parties": ["payco"]}, "parties: Tuple should have at least 2 items after validation, not 1"),
+    ({"parties": ["payco", "a/b"]}, f"parties: 'a/b' {NAME_RULE}"),
+    ({"parties": ["payco", "shop", "payco"]}, "parties: a name stands there twice"),
+    ({"dealer": "sh op"}, f"dealer: 'sh op' {NAME_RULE}"),
+    ({"dealer": "shop"}, "dealer: must not be one of the parties, it would know the other's masks"),
+    ({"peers__shop": None}, "peers: must be exactly notary, shop"),
+    ({"peers__bank": {"certificate": "x", "address": "a:1"}}, "peers: must be exactly notary, shop"),
+    ({"dealer": None}, "peers: must be exactly shop"),
+    ({"peers__shop__address": None}, "peers.shop.address: needed, because exchange.kind is gateway"),
+    ({"listen": None}, "listen: needed, because exchange.kind is gateway"),
+    ({"listen": "4000"}, "listen: must be host:port"),
+    ({"listen": ":4000"}, "listen: must be host:port"),
+    ({"listen": "here:"}, "listen: must be host:port"),
+    ({"listen": "here:x"}, "listen: must be host:port"),
+    ({"peers__shop__address": "here:65536"}, "peers.shop.address: must be host:port"),
+    ({"exchange__kind": "pigeon"}, "exchange.kind: Input should be 'gateway' or 'files'"),
+    ({"exchange__timeout_s": 0}, "exchange.timeout_s: Input should be greater than 0"),
+    ({"exchange__max_message_mb": "many"}, "exchange.max_message_mb: Input should be a valid integer"),
+    ({"exchange__shape": {"rate_mbps": 0, "round_trip_ms": 1}}, "exchange.shape.rate_mbps: Input should be greater"),
+    ({"engine__workers": 0}, "engine.workers: Input should be greater than or equal to 1"),
+    ({"engine__rows_per_shard": 0}, "engine.rows_per_shard: Input should be greater than or equal to 1"),
+    ({"engine__state": "gas"}, "engine.state: Input should be"),
+    ({"engine__attempts": 11}, "engine.attempts: Input should be less than or equal to 10"),
+    ({"gateway": "none"}, "gateway: Input should be 'embedded' or 'separate'"),
+    ({"sums__bound": 0}, "sums.bound: Input should be greater than or equal to 1"),
+    ({"sums__bound": 2**70}, "sums.bound: Input should be less than"),
+    ({"sums__bound": 1.5}, "sums.bound: Input should be a valid integer"),
+    ({"sums__columns": ["a", "a"]}, "sums.columns: a column stands there twice"),
+    ({"sums__product": ["payco.a"]}, "sums.product.1: Field required"),
+    ({"sums": "yes"}, "sums: Input should be a valid dictionary"),
+    ({"key": 7}, "key: Input"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence"), MISTAKES, ids=[sentence[:40] for _, sentence in MISTAKES])
+def test_a_mistake_is_one_sentence_with_the_file_and_the_field(tmp_path: Path, fields: Raw, sentence: str) -> None:
+    assert mistake(written(tmp_path, changed(gateway(), **fields))).startswith(f"FILE: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ("peers__notary__outbox", "peers.notary.outbox: needed, because exchange.kind is files"),
+        ("exchange__outbox", "exchange.outbox: needed, because exchange.kind is files"),
+    ],
+)
+def test_an_exchange_by_files_needs_outboxes(tmp_path: Path, field: str, sentence: str) -> None:
+    assert mistake(written(tmp_path, changed(files(), **{field: None}))) == f"FILE: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("engine", "root"),
+    [
+        ({}, "memory/payco"),
+        ({"runner": "FlinkRunner"}, "SCRATCH"),
+        ({"options": ["--direct_running_mode=multi_processing"]}, "SCRATCH"),
+        ({"state": "scratch"}, "SCRATCH"),
+        ({"state": "value", "runner": "FlinkRunner"}, "value"),
+        ({"state": "memory"}, "memory/payco"),
+    ],
+)
+def test_states_wait_in_memory_only_where_all_workers_share_it(tmp_path: Path, engine: Raw, root: str) -> None:
+    config = load_config(written(tmp_path, changed(gateway(), engine=engine)))
+    assert config.scratch_root == root.replace("SCRATCH", str(config.storage / "scratch"))
+
+
+def test_flags_are_added_to_the_options_and_a_runner_replaces_the_configured_one(tmp_path: Path) -> None:
+    config: JobConfig = load_config(written(tmp_path, changed(gateway(), engine={"options": ["--a=1"]})))
+    assert config.with_flags([]) is config
+    flagged = config.with_flags(["--runner", "FlinkRunner", "--parallelism=2", "--streaming"])
+    assert flagged.engine.runner == "FlinkRunner"
+    assert flagged.engine.options == ("--a=1", "--parallelism=2", "--streaming")
+    assert flagged.model_copy(update={"engine": config.engine}) == config
+    assert config.with_flags(["--runner=PrismRunner"]).engine.runner == "PrismRunner"

@@ -1,0 +1,334 @@
+"""`veilmeans sums` and `veilmeans deal` end to end, each party and the dealer a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parties import Board, make_configs, write_config
+from veilmeans.crypto import ring
+from veilmeans.io import handshake
+from veilmeans.io.exchange import Outgoing
+from veilmeans.io.inputs import StagedInput
+from veilmeans.pipelines import dealer, demo, party, sums
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError, HandshakeError, PeerError, RefusedError, StorageError
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.shard import Shard
+from veilmeans.transforms.seat import Seat
+from veilmeans.transforms.sums import _add_up, _sum_shard
+
+MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]
+DATA: dict[str, dict[str, list[int]]] = {
+    "payco": {"amount": [5, -7, 1000, 0, -1000], "age": [1, 2, 3, 4, 5]},
+    "shop": {"visits": [-1, -2, 0, 9, 1000]},
+    "bank": {"loans": [0, 0, 0, 0, -3], "cards": [7, 7, 7, 7, 7]},
+}
+
+
+def set_up(folder: Path, parties: int, kind: str, engines: Mapping[str, Any]) -> dict[str, JobConfig]:
+    """Five rows in shards of two for each party, and a dealer."""
+    made = {}
+    base = make_configs(folder, parties, kind=kind, dealer="notary")
+    for name, config in base.items():
+        job: dict[str, Any] = {"product": ["payco.amount", "shop.visits"], "bound": 1000}
+        if name in DATA:
+            job |= {"data": folder / f"{name}.csv", "columns": list(DATA[name])}
+            rows = zip(*DATA[name].values(), strict=True)
+            lines = [",".join(DATA[name]), *(",".join(map(str, row)) for row in rows)]
+            (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        engine = {"rows_per_shard": 2, **engines.get(name, {})}
+        made[name] = JobConfig.model_validate({**config.model_dump(), "sums": job, "engine": engine})
+    return made
+
+
+def plain(parties: int) -> dict[str, int]:
+    named = {f"{name}.{c}": values for name in list(DATA)[:parties] for c, values in DATA[name].items()}
+    product = sum(x * y for x, y in zip(named["payco.amount"], named["shop.visits"], strict=True))
+    return {name: sum(values) for name, values in named.items()} | {"payco.amount · shop.visits": product}
+
+
+def run_all(folder: Path, configs: Mapping[str, JobConfig]) -> dict[str, tuple[int, str]]:
+    """Start everyone at once; exit code and output of each."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    running = {}
+    for name, config in configs.items():
+        file = write_config(config, folder / f"{name}.yaml")
+        command = [*MODULE, "deal" if name == config.dealer else "sums", "--config", str(file)]
+        running[name] = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+    outputs = {name: process.communicate(timeout=120)[0] for name, process in running.items()}
+    return {name: (process.returncode, outputs[name]) for name, process in running.items()}
+
+
+def results(configs: Mapping[str, JobConfig]) -> dict[str, dict[str, int]]:
+    return {
+        name: json.loads((config.run_folder / "sums.json").read_text())
+        for name, config in configs.items()
+        if name != config.dealer
+    }
+
+
+@pytest.mark.parametrize(
+    ("parties", "kind", "engines"),
+    [
+        (2, "gateway", {"payco": {"state": "value"}, "shop": {"state": "scratch", "workers": 2}}),
+        (3, "files", {"shop": {"state": "value"}}),
+    ],
+)
+def test_sums_of_separate_processes_equal_plain_arithmetic(
+    tmp_path: Path, parties: int, kind: str, engines: dict[str, Any]
+) -> None:
+    configs = set_up(tmp_path, parties, kind, engines)
+    ended = run_all(tmp_path, configs)
+    assert {name: code for name, (code, _) in ended.items()} == dict.fromkeys(configs, 0), ended
+    assert results(configs) == dict.fromkeys(list(DATA)[:parties], plain(parties))
+    for name in list(DATA)[:parties]:
+        assert ended[name][1].splitlines()[-1] == str(configs[name].run_folder / "sums.json")
+        assert "Traceback" not in ended[name][1]
+        check_report(configs[name], peers=parties - 1)
+        assert not list(configs[name].storage.rglob("scratch/**/*.arrow"))
+    check_again(tmp_path, configs)
+
+
+def check_report(config: JobConfig, peers: int) -> None:
+    """Three shards and an opening: so many messages of each stage, and their bytes."""
+    report = json.loads((config.run_folder / "report.json").read_text())
+    assert report["seconds"] > 0
+    assert {stage: counts["messages"] for stage, counts in report["stages"].items()} == {
+        "sums.00.share": 3 * peers,
+        "sums.01.product": 3 * peers,
+        "sums-opening.00.reveal": peers,
+    }
+    assert all(counts["bytes_sent"] > 0 and counts["bytes_received"] > 0 for counts in report["stages"].values())
+
+
+def check_again(folder: Path, configs: Mapping[str, JobConfig]) -> None:
+    """A finished run says so at once, alone; with other data its name is refused."""
+    for name in ("payco", "notary"):
+        ended = run_all(folder, {name: configs[name]})[name]
+        assert ended[0] == 0, ended
+        assert "run test is finished already" in ended[1]
+    data = folder / "payco.csv"
+    data.write_text(data.read_text().replace("1000", "999"))
+    with pytest.raises(HandshakeError, match=r"the data or the job have changed since.*choose a new run id"):
+        sums.run_sums(configs["payco"])
+
+
+def test_a_party_with_other_terms_ends_everyone_with_a_sentence(tmp_path: Path) -> None:
+    configs = set_up(tmp_path, 2, "files", {"shop": {"rows_per_shard": 3}})
+    ended = run_all(tmp_path, configs)
+    assert [code for code, _ in ended.values()] == [4, 4, 4], ended
+    assert ended["payco"][1].splitlines()[-1].startswith("error: engine.rows_per_shard is 2 here and 3 at shop")
+    assert ended["notary"][1].splitlines()[-1].startswith("error: engine.rows_per_shard is 2 here and 3 at shop")
+    assert not any("Traceback" in output for _, output in ended.values())
+
+
+@pytest.mark.parametrize("exchange", ["gateway", "files"])
+def test_the_demo_runs(tmp_path: Path, exchange: str) -> None:
+    command = [*MODULE, "demo", "--rows", "1000", "--exchange", exchange, "--folder", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" yes ") == 5
+    assert " NO " not in done.stdout
+    for name in demo.PARTIES:
+        result = json.loads((tmp_path / "demo" / name / "storage/runs/demo/sums.json").read_text())
+        assert result == demo._plain(tmp_path / "demo")
+
+
+def test_the_demo_ends_with_the_sentence_of_whoever_failed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parties would wait for the dealer for two minutes."""
+    monkeypatch.setattr(demo, "sys", FakePython(tmp_path))
+    for name in (*demo.PARTIES, demo.DEALER):
+        (tmp_path / name).mkdir()
+    with pytest.raises(demo.VeilmeansError, match="dealer ended with error: no luck"):
+        demo._run_processes(tmp_path)
+
+
+class FakePython:
+    """`sys.executable` that waits for ever as a party, and fails as the dealer."""
+
+    def __init__(self, folder: Path) -> None:
+        script = folder / "python"
+        script.write_text('#!/bin/sh\ncase "$*" in *deal\\ *) echo "error: no luck"; exit 5;; esac\nexec sleep 600\n')
+        script.chmod(0o700)
+        self.executable = str(script)
+
+
+# What a party does around its pipeline, in this process.
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> dict[str, JobConfig]:
+    return set_up(tmp_path, 2, "files", {})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"sums": None}, "has no job"),
+        ({"dealer": None}, "names no dealer"),
+        ({"party": "notary"}, "start it with `veilmeans deal`"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_the_job_is_told(
+    configs: dict[str, JobConfig], change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        sums.run_sums(configs["payco"].model_copy(update=change))
+
+
+def test_sums_that_could_wrap_around_are_refused(configs: dict[str, JobConfig]) -> None:
+    job = configs["payco"].sums
+    assert job is not None
+    large = configs["payco"].model_copy(update={"sums": job.model_copy(update={"bound": 2**31})})
+    with pytest.raises(ConfigError, match=r"sums\.bound is 2,147,483,648, and 5 products of such values may exceed"):
+        sums.run_sums(large)
+
+
+def test_a_storage_that_cannot_be_used_is_told(tmp_path: Path, configs: dict[str, JobConfig]) -> None:
+    for config, run in ((configs["payco"], sums.run_sums), (configs["notary"], dealer.run_dealer)):
+        with pytest.raises(StorageError, match="cannot be written: Not a directory"):
+            run(config.model_copy(update={"storage": tmp_path / "payco.csv"}))  # type: ignore[operator]
+
+
+class Farewells:
+    """Counts what `run_sums` does, without a peer in sight."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[str] = []
+        monkeypatch.setattr(sums, "seated", self.seated)
+        monkeypatch.setattr(sums, "_compute", self.compute)
+        self.exchange = Board()
+
+    @contextmanager
+    def seated(self, config: JobConfig) -> Iterator[Board]:
+        config.run_folder.mkdir(parents=True, exist_ok=True)
+        self.steps.append("seated")
+        yield self.exchange
+
+    def compute(self, exchange: Board, config: JobConfig, *others: object) -> None:
+        del exchange, others
+        self.steps.append("computed")
+        (config.run_folder / "sums.json").write_text("{}")
+
+    def say(self, config: JobConfig, *peers: str) -> None:
+        where = Address(config.run, 1, party.FAREWELL, 0)
+        for peer in peers:
+            self.exchange.put_all([Outgoing.of(Key(where, peer, config.party), {"done": np.ones(1, np.uint8)})])
+
+
+def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_farewell(
+    configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = configs["payco"].exchange.model_copy(update={"timeout_s": 0.01})
+    config = configs["payco"].model_copy(update={"exchange": exchange})
+    watched = Farewells(monkeypatch)
+    sums.run_sums(config)
+    watched.say(config, "shop")
+    sums.run_sums(config)
+    watched.say(config, "notary")
+    sums.run_sums(config)
+    sums.run_sums(config)
+    assert watched.steps == ["seated", "computed", "seated", "seated"]
+
+
+# What the dealer dealt.
+
+
+def dealt(configs: Mapping[str, JobConfig], seed: Arrays, correction: Arrays) -> Callable[[], None]:
+    """Shop, the last party, takes what lies there for it."""
+    shop, board = configs["shop"], Board()
+    board.put_all([Outgoing.of(Key(Address("test", 0, "offline.seed", 0), "notary", "shop"), seed)])
+    for shard in range(3):
+        where = Address("test", 0, "offline.sums.01.product", shard)
+        size = {name: array[: 1 if shard == 2 else 2] for name, array in correction.items()}
+        board.put_all([Outgoing.of(Key(where, "notary", "shop"), size)])
+    staged = StagedInput(Path("columns.arrow"), 5, 3, b"")
+    return lambda: dealer.fetch_triples(board, shop, Seat(shop, ""), staged)
+
+
+SEED = {"seed": np.arange(32, dtype=np.uint8)}
+CORRECTION = {"mul.c": np.ones((2, 1), ring.DTYPE)}
+
+
+def test_what_the_dealer_dealt_is_kept_and_fetched_once(configs: dict[str, JobConfig]) -> None:
+    dealt(configs, SEED, CORRECTION)()
+    store = Seat(configs["shop"], "").open().triples
+    assert store is not None
+    assert (store.seed, store.corrected) == (bytes(range(32)), True)
+    assert store.correction(Address("test", 0, "sums.01.product", 2), "mul.c").tolist() == [[1]]
+    dealer.fetch_triples(Board(), configs["shop"], Seat(configs["shop"], ""), StagedInput(Path(), 5, 3, b""))
+
+
+@pytest.mark.parametrize(
+    ("seed", "correction", "sentence"),
+    [
+        ({}, CORRECTION, r"notary sent nothing as 'seed' where uint8 \(32,\) was due"),
+        ({"seed": np.zeros(16, np.uint8)}, CORRECTION, r"notary sent uint8 \(16,\) as 'seed'"),
+        (SEED, {}, r"notary sent nothing as 'mul\.c' where uint64 \(2, 1\) was due"),
+        (
+            SEED,
+            {"mul.c": np.ones((1, 1), ring.DTYPE)},
+            r"notary sent uint64 \(1, 1\) as 'mul\.c' where uint64 \(2, 1\)",
+        ),
+        (SEED, {"mul.c": np.ones((2, 1))}, r"notary sent float64 \(2, 1\) as 'mul\.c'"),
+    ],
+)
+def test_what_the_dealer_should_not_have_dealt_is_refused(
+    configs: dict[str, JobConfig], seed: Arrays, correction: Arrays, sentence: str
+) -> None:
+    with pytest.raises(RefusedError, match=sentence):
+        dealt(configs, seed, correction)()
+
+
+def test_a_dealer_started_again_deals_the_same(configs: dict[str, JobConfig]) -> None:
+    configs["notary"].run_folder.mkdir(parents=True)
+    first, second = (dealer._dealer_seed(configs["notary"]) for _ in range(2))
+    assert first == second
+    other = configs["notary"].model_copy(update={"run": "other"})
+    other.run_folder.mkdir(parents=True)
+    assert dealer._dealer_seed(other) != first
+
+
+def test_a_party_without_its_dealer_ends_with_the_name_of_who_is_missing(
+    configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "_GRACE", 0.0)
+    exchange = configs["payco"].exchange.model_copy(update={"timeout_s": 0.01})
+    with pytest.raises(PeerError, match="came from shop within"):
+        sums.run_sums(configs["payco"].model_copy(update={"exchange": exchange}))
+
+
+# The sums of the sums.
+
+
+def test_sums_of_shards_add_up_mod_2_64_and_none_of_them_is_zero() -> None:
+    parts = [np.array([[2**63, 1], [2**63, 2]], ring.DTYPE), np.array([[5, 2**64 - 1]], ring.DTYPE)]
+    shards = [_sum_shard(i, Shard(arrays={"x": part})) for i, part in enumerate(parts)]
+    assert _add_up(shards).arrays["x"].tolist() == [5, 2]
+    assert _add_up([_add_up([]), *shards]).arrays["x"].tolist() == [5, 2]
+    assert _add_up([]).arrays["x"].tolist() == [0]
+
+
+def test_the_binding_changes_with_data_job_and_seed_and_tells_neither(configs: dict[str, JobConfig]) -> None:
+    bindings = [
+        party.binding_of(configs["payco"], b"data", "job"),
+        party.binding_of(configs["payco"], b"other", "job"),
+        party.binding_of(configs["payco"], b"data", "other"),
+        party.binding_of(configs["shop"], b"data", "job"),
+    ]
+    assert len(set(bindings)) == len(bindings)
+    assert all(len(binding) == 64 for binding in bindings)

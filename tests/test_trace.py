@@ -1,0 +1,55 @@
+"""What a trace says a protocol will send, beside what a run sends."""
+
+from collections import Counter
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from parties import NAMES, run_parties, split
+from veilmeans.crypto import ring
+from veilmeans.schemas.arrays import Arrays, from_stream, nbytes
+from veilmeans.transforms.multiply import MULTIPLY
+from veilmeans.transforms.reveal import REVEAL
+from veilmeans.transforms.rounds import Protocol
+from veilmeans.transforms.sums import product_protocol
+from veilmeans.transforms.trace import Shapes, table, trace
+
+
+def shapes_of(states: list[Arrays]) -> list[Shapes]:
+    return [{name: (array.shape, str(array.dtype)) for name, array in state.items()} for state in states]
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [product_protocol(0, 1), product_protocol(0, 1) + REVEAL], ids=lambda p: p.name)
+def test_a_trace_says_the_bytes_that_a_run_sends(tmp_path: Path, parties: int, protocol: Protocol) -> None:
+    states: list[Arrays] = [{"x": np.ones((7, i + 1), ring.DTYPE)} for i in range(parties)]
+    _, board = run_parties(protocol, [{0: state} for state in states], tmp_path)
+    sent: Counter[tuple[str, str]] = Counter()
+    for key, payload in board.messages.items():
+        sent[key.address.stage, key.sender] += nbytes(from_stream(payload))
+    traced = trace(protocol, shapes_of(states))
+    assert {(stage.name, NAMES[i]): n for stage in traced for i, n in enumerate(stage.sent)} == dict(sent)
+
+
+def test_a_trace_says_which_triples_are_needed() -> None:
+    traced = trace(product_protocol(0, 1), [{"x": ((7, 2), "uint64")}] * 3)
+    assert [(stage.name, stage.mul_shapes) for stage in traced] == [
+        ("sums.00.share", ()),
+        ("sums.01.product", ((7, 1),)),
+    ]
+    assert traced[1].sent == (2 * 2 * 7 * 8,) * 3  # e and f of seven rows to two peers
+    chain = trace(MULTIPLY * 3, shapes_of([{"x": share, "y": share} for share in split(np.zeros(4, ring.DTYPE), 2)]))
+    assert [stage.mul_shapes for stage in chain] == [((4,),)] * 3
+
+
+@pytest.mark.parametrize(("party", "shared"), [(0, ("8.0", "80")), (1, ("16.0", "160"))])
+def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: tuple[str, str]) -> None:
+    out = StringIO()
+    shapes: list[Shapes] = [{"x": ((10, 1), "uint64")}, {"x": ((10, 2), "uint64")}]
+    Console(file=out, width=120).print(table(product_protocol(0, 1), shapes, party, rows=10))
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.getvalue().splitlines()]
+    assert ["sums.00.share", "⟨x⟩_j, uniform, to each P_j", *shared] in cells
+    assert ["sums.01.product", "⟨x − a⟩, ⟨y − b⟩", "16.0", "160"] in cells
