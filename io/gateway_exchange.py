@@ -143,7 +143,7 @@ class GatewayExchange:
         return self._clients[door.name]
 
     def _forget(self, door: Door, client: flight.FlightClient) -> None:
-        """Connect anew next time. The client is not closed: another thread may be in the middle of a call."""
+        """Connect anew next time. The client is not closed: another thread may be about to use it."""
         if self._clients.get(door.name) is client:
             self._clients.pop(door.name, None)
 

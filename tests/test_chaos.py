@@ -46,6 +46,7 @@ from chaos import (
 from parties import write_config
 from veilmeans.crypto.certificates import make_identity
 from veilmeans.crypto.sealing import Seal
+from veilmeans.io import gateway_exchange
 from veilmeans.io.connect import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.file_exchange import FileExchange
@@ -84,6 +85,30 @@ def test_threads_that_share_an_exchange_survive_a_restart_of_the_peers_gateway(t
     close_exchange(shop)
     assert errors == [None] * 99
     assert files_below(payco.storage / "inbox") == [each.key.path for each in messages]
+
+
+def test_a_thread_that_connects_anew_leaves_the_others_their_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = make_scene(tmp_path, "gateway")
+    put, calls, connected_anew = gateway_exchange._put, [], threading.Event()
+
+    def staged(*arguments: object) -> None:
+        """The first call has its client and waits; the second fails; the third has connected anew."""
+        calls.append(arguments)
+        if len(calls) == 1:
+            assert connected_anew.wait(PATIENCE)
+        elif len(calls) == 2:
+            raise flight.FlightUnavailableError("for a test")
+        put(*arguments)
+        connected_anew.set()
+
+    monkeypatch.setattr(gateway_exchange, "_put", staged)
+    with open_exchanges(scene) as exchanges, ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(exchanges["shop"].put_all, [message(number=1)])
+        wait_for(lambda: len(calls) == 1)
+        exchanges["shop"].put_all([message(number=2)])
+        assert slow.exception(PATIENCE) is None
 
 
 # Messages that a gateway refuses. A hostile peer has the right certificate and a client of its own.

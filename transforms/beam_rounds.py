@@ -59,10 +59,14 @@ class RunProtocol(beam.PTransform):
 
 
 class HalfRounds(beam.DoFn):
-    """A step as a DoFn. Its work is in plain functions: Beam inspects every method of a DoFn several times."""
+    """A step as a DoFn."""
 
     def __init__(self, seat: Seat, step: Step) -> None:
         self.seat, self.step = seat, step
+
+    def __dir__(self) -> list[str]:
+        """What Beam inspects, nine times a stage, in search of state and timers. All methods: 5 ms more a round."""
+        return ["setup", "start_bundle", "process", "finish_bundle"]
 
     def setup(self) -> None:
         self.open = self.seat.open()
