@@ -22,6 +22,7 @@ bench: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.beam_cost --json benchmarks/results/beam_cost.json
 	$(BIN)/python -m benchmarks.prg --json benchmarks/results/prg.json
+	$(BIN)/python -m benchmarks.arithmetic --json benchmarks/results/arithmetic.json
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py

@@ -22,11 +22,13 @@ setup(
     install_requires=[
         "apache-beam>=2.77,<2.78",
         "cryptography>=46,<51",
+        "numba>=0.62,<0.69",
         "numpy>=2.0,<2.5",
         "pyarrow>=20,<26",
         "pydantic>=2.10,<3",
         "pyyaml>=6.0.2,<7",
         "rich>=14,<16",
+        "scipy>=1.14,<1.18",
         "typer>=0.20,<1",
     ],
     extras_require={

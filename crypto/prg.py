@@ -6,11 +6,13 @@ ones. So a bundle that Beam runs twice sends the same message twice, and a one-t
 
 import hmac
 from math import prod
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 
-from veilmeans.crypto.ring import DTYPE, Ring
+from veilmeans.crypto.ring import DTYPE
 from veilmeans.schemas.address import Address
 
 SEED_SIZE = 32
@@ -23,15 +25,17 @@ def derive(seed: bytes, purpose: str) -> bytes:
     return hmac.digest(seed, b"veilmeans derive " + purpose.encode(), "sha256")
 
 
-def uniform(seed: bytes, address: Address, label: str, shape: tuple[int, ...]) -> Ring:
-    """A uniform uint64 array for this seed, address and label."""
+def uniform(
+    seed: bytes, address: Address, label: str, shape: tuple[int, ...], dtype: type[np.unsignedinteger[Any]] = DTYPE
+) -> NDArray[Any]:
+    """A uniform array of unsigned integers for this seed, address and label."""
     key = hmac.digest(seed, b"veilmeans uniform " + address.encode() + label.encode(), "sha256")
-    result = np.empty(prod(shape), DTYPE)
+    result = np.empty(prod(shape), dtype)
     fill(key, result)
     return result.reshape(shape)
 
 
-def fill(key: bytes, out: Ring) -> None:
+def fill(key: bytes, out: NDArray[Any]) -> None:
     """Fill `out` with the AES-CTR key stream, chunk by chunk from one buffer of zeros."""
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     target = out.reshape(-1).view(np.uint8)

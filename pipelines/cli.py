@@ -96,18 +96,24 @@ def sums(
     from veilmeans.pipelines.sums import run_sums, sums_job
 
     if dry_run:
-        Console().print(plan_sums(settings, sums_job(settings)))
+        Console().print(plan_sums(settings.online(), sums_job(settings)))
     else:
         typer.echo(str(run_sums(settings)))
 
 
-@app.command()
-def deal(config: Config) -> None:
-    """Deal correlated randomness for one run. The dealer knows shapes, never data."""
-    settings = load_config(config)
-    from veilmeans.pipelines.dealer import run_dealer
+@app.command(context_settings=_TO_BEAM)
+def offline(context: typer.Context, config: Config) -> None:
+    """Make the store of correlated randomness that runs use up. Every party and the dealer run it once.
 
-    run_dealer(settings)
+    It knows shapes, never data. Start it again to go on after a mishap.
+    """
+    settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.offline import run_offline
+
+    made = run_offline(settings)
+    typer.echo(
+        f"the store {made.store!r} serves {made.runs:,} runs of {made.iterations:,} iterations, {made.rows:,} rows"
+    )
 
 
 @app.command()

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,13 @@ def run_demo(folder: Path, rows: int, exchange: str) -> None:
     console = Console()
     write_demo(folder, rows, exchange)
     console.print(f"{len(PARTIES)} companies and a dealer, {rows:,} rows, separate processes, exchange by {exchange}")
-    start = time.perf_counter()
-    with console.status("the parties are at work"):
-        _run_processes(folder)
-    seconds = time.perf_counter() - start
+    with console.status("offline: the dealer and the companies make a store of triples; no data are read"):
+        offline = _run_processes(folder, dict.fromkeys((*PARTIES, DEALER), "offline"))
+    with console.status("online: the companies compute"):
+        online = _run_processes(folder, dict.fromkeys(PARTIES, "sums"))
     console.print(_outcome(folder))
     console.print(_costs(folder))
-    console.print(f"{seconds:.1f} s in all, start-up of {len(PARTIES) + 1} Python processes included")
+    console.print(f"offline {offline:.1f} s, online {online:.1f} s, start-up of each Python process included")
     console.print(f"results: {', '.join(str(_result(folder, name)) for name in PARTIES)}")
 
 
@@ -61,7 +62,7 @@ def write_demo(folder: Path, rows: int, exchange: str) -> None:
         for peer in ports:
             if peer != name:
                 shutil.copy(folder / peer / f"{peer}.crt", folder / name / f"peer-{peer}.crt")
-        text = yaml.safe_dump(_config(name, ports, exchange), sort_keys=False)
+        text = yaml.safe_dump(_config(name, ports, exchange, rows), sort_keys=False)
         (folder / name / "config.yaml").write_text(text)
 
 
@@ -73,7 +74,7 @@ def _remove_old(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _config(name: str, ports: dict[str, int], exchange: str) -> dict[str, Any]:
+def _config(name: str, ports: dict[str, int], exchange: str, rows: int) -> dict[str, Any]:
     job: dict[str, Any] = {"product": list(PRODUCT), "bound": BOUND}
     if name in PARTIES:
         job = {"data": "data.csv", "columns": list(PARTIES[name]), **job}
@@ -95,6 +96,7 @@ def _config(name: str, ports: dict[str, int], exchange: str) -> dict[str, Any]:
         "peers": peers,
         "exchange": {"kind": exchange, "outbox": "outbox", "timeout_s": 60},
         "engine": {"runner": "DirectRunner", "workers": 1},
+        "triples": {"store": "demo", "rows": rows},
         "sums": job,
     }
 
@@ -106,14 +108,14 @@ def _made_up(number: int, columns: tuple[str, ...], rows: int) -> pa.Table:
     return pa.table(dict(zip(columns, spread, strict=True)))
 
 
-def _run_processes(folder: Path) -> None:
-    """Start everyone as a real party would; if one fails, its own sentence is the demo's."""
-    commands = dict.fromkeys(PARTIES, "sums") | {DEALER: "deal"}
+def _run_processes(folder: Path, commands: Mapping[str, str]) -> float:
+    """Start everyone as a real party would; if one fails, its own sentence is the demo's. Seconds until all ended."""
+    start = time.perf_counter()
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with ExitStack() as stack:
         running = {}
         for name, command in commands.items():
-            log = stack.enter_context((folder / name / "log.txt").open("w"))
+            log = stack.enter_context((folder / name / "log.txt").open("a"))
             line = [sys.executable, "-m", "veilmeans.pipelines.cli", command, "--config"]
             process = subprocess.Popen(
                 [*line, str(folder / name / "config.yaml")], stdout=log, stderr=log, env=environment
@@ -127,6 +129,7 @@ def _run_processes(folder: Path) -> None:
                 if code:
                     last = (folder / name / "log.txt").read_text().strip().splitlines()[-1:]
                     raise VeilmeansError(f"{name} ended with {' '.join(last) or f'exit code {code}'}")
+    return time.perf_counter() - start
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

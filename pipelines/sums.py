@@ -14,8 +14,9 @@ from veilmeans.crypto import ring
 from veilmeans.io.exchange import Exchange
 from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.io.inputs import StagedInput, stage_columns
-from veilmeans.pipelines.dealer import fetch_triples
+from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.party import agreed_terms, binding_of, counters, finished, run_pipeline, say_farewell, seated
+from veilmeans.pipelines.triples import check_claim, claim_triples, open_store
 from veilmeans.schemas.config import JobConfig, SumsJob
 from veilmeans.schemas.errors import ConfigError, HandshakeError
 from veilmeans.schemas.shard import Shard
@@ -31,20 +32,23 @@ def run_sums(config: JobConfig) -> Path:
 
     A party that has its sums stays until its peers have theirs: they may have to send to it again.
     """
+    config = config.online()
     job = sums_job(config)
     result_file = config.run_folder / "sums.json"
     staged = stage_columns(
         job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, config.run_folder / "columns.arrow"
     )
     _check_room(job, staged.rows)
+    store = open_store(config, staged.rows)
     binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
     terms = _terms(config, job, staged.rows, binding)
     check_bindings(config.run_folder, config.party, terms)
     if finished(config):
         return result_file
+    check_claim(config, store, binding)
     with seated(config) as exchange:
         if not result_file.exists():
-            _compute(exchange, config, job, staged, terms, Seat(config, binding), result_file)
+            _compute(exchange, config, job, staged, terms, store, binding, result_file)
         say_farewell(exchange, config, iteration=1)
     return result_file
 
@@ -55,27 +59,30 @@ def _compute(
     job: SumsJob,
     staged: StagedInput,
     terms: Mapping[str, Terms],
-    seat: Seat,
+    store: TripleStore,
+    binding: str,
     result_file: Path,
 ) -> None:
     start = time.perf_counter()
     names = _agree(exchange, config, job, terms)
-    fetch_triples(exchange, config, seat, staged)
+    seat = Seat(config, binding, store_number=claim_triples(exchange, config, store, binding))
     left, right = (_position(names, column) for column in job.product)
-    build = partial(_build, staged, seat, (left, right), [*names, " · ".join(job.product)], result_file)
+    build = partial(_build, staged, seat, store.manifest, (left, right), [*names, " · ".join(job.product)], result_file)
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
     result = run_pipeline(config, build)
     _write(config.run_folder / "report.json", {"seconds": time.perf_counter() - start, "stages": counters(result)})
 
 
 def _terms(config: JobConfig, job: SumsJob, rows: int, binding: str) -> dict[str, Terms]:
-    """What each peer is told. The dealer has no rows to compare ours with."""
-    common = {**agreed_terms(config), "sums.product": list(job.product), "sums.bound": job.bound}
-    announced = {"rows": rows, "columns": list(job.columns)}
-    return {
-        peer: Terms(common if peer == config.dealer else {**common, "rows": rows}, announced, binding)
-        for peer in config.peers
+    """What each peer is told."""
+    agreed = {
+        **agreed_terms(config),
+        "triples.store": config.needed_triples.store,
+        "sums.product": list(job.product),
+        "sums.bound": job.bound,
+        "rows": rows,
     }
+    return {peer: Terms(agreed, {"columns": list(job.columns)}, binding) for peer in config.peers}
 
 
 def _agree(exchange: Exchange, config: JobConfig, job: SumsJob, terms: Mapping[str, Terms]) -> list[str]:
@@ -97,6 +104,7 @@ def _agree(exchange: Exchange, config: JobConfig, job: SumsJob, terms: Mapping[s
 def _build(
     staged: StagedInput,
     seat: Seat,
+    manifest: Manifest,
     product: tuple[int, int],
     names: list[str],
     result_file: Path,
@@ -106,7 +114,7 @@ def _build(
         pipeline
         | "Shard numbers" >> beam.Create(list(range(staged.shards)))
         | "Spread shards" >> beam.Reshuffle()
-        | "Column sums" >> ColumnSums(seat, staged.file, *product)
+        | "Column sums" >> ColumnSums(seat, manifest, staged.file, *product)
         | "Write result" >> beam.Map(_write_sums, names, result_file)
     )
 
@@ -128,11 +136,9 @@ def sums_job(config: JobConfig) -> SumsJob:
     if job is None:
         raise ConfigError(f"the configuration of {config.party} has no job: add `sums:`")
     if config.party not in config.parties:
-        raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans deal`")
+        raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans offline`")
     if job.data is None or not job.columns:
         raise ConfigError(f"the configuration of {config.party} needs sums.data and sums.columns")
-    if config.dealer is None:
-        raise ConfigError(f"the configuration of {config.party} names no dealer, and a product needs one")
     return job
 
 

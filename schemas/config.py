@@ -95,6 +95,19 @@ class SumsJob(_Part):
         return value
 
 
+class TriplesConfig(_Part):
+    """A store of correlated randomness: what it is made for. Agreed by all; `veilmeans offline` makes it."""
+
+    store: Annotated[str, Field(max_length=74)] = Field(
+        description="the store's name; a new one for other shapes or when the old one is used up"
+    )
+    rows: Annotated[int, Field(ge=1)] = Field(description="rows of the job's data")
+    runs: Annotated[int, Field(ge=1)] = Field(1, description="how many runs it shall serve")
+    iterations: Annotated[int, Field(ge=1)] = Field(1, description="how many iterations each of them may take")
+
+    _check_names = field_validator("store")(_name)
+
+
 class JobConfig(_Part):
     """Everything one party needs to take part in a run."""
 
@@ -114,6 +127,7 @@ class JobConfig(_Part):
     peers: dict[str, Peer]
     exchange: ExchangeConfig = ExchangeConfig()
     engine: EngineConfig = EngineConfig()
+    triples: TriplesConfig | None = None
     sums: SumsJob | None = None
 
     @field_validator("party", "run", "parties", "dealer", "peers")
@@ -132,6 +146,8 @@ class JobConfig(_Part):
     def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a name stands there twice")
+        if self.run.startswith("store-"):
+            raise ValueError("run: names that begin with 'store-' are for `veilmeans offline`")
         if self.dealer in self.parties:
             raise ValueError("dealer: must not be one of the parties, it would know the other's masks")
         members = {*self.parties, self.dealer} - {None}
@@ -171,8 +187,25 @@ class JobConfig(_Part):
         return self.storage / "runs" / self.run
 
     @property
-    def triples_folder(self) -> Path:
-        return self.run_folder / "triples"
+    def store_folder(self) -> Path:
+        """Where this party's store of correlated randomness is."""
+        return self.storage / "triples" / self.needed_triples.store
+
+    @property
+    def needed_triples(self) -> TriplesConfig:
+        """The store's description; a ConfigError if the configuration has none."""
+        if self.triples is None:
+            raise ConfigError(f"the configuration of {self.party} describes no store of triples: add `triples:`")
+        return self.triples
+
+    def online(self) -> "JobConfig":
+        """The same without the dealer, who has no part in a run: its certificate is not even pinned."""
+        peers = {name: peer for name, peer in self.peers.items() if name in self.parties}
+        return self.model_copy(update={"peers": peers})
+
+    def offline(self) -> "JobConfig":
+        """The same for making the store: the store takes the run's place in every address."""
+        return self.model_copy(update={"run": f"store-{self.needed_triples.store}"})
 
     @property
     def scratch_root(self) -> str:

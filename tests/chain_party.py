@@ -71,7 +71,7 @@ def run_chain(config: JobConfig, rounds: int, executor: str, order: int) -> None
     """This party's side of the chain."""
     shards = sorted(int(p.stem.split("-")[1]) for p in config.storage.glob("input-*.arrow"))
     shuffled = [int(i) for i in np.random.default_rng(order).permutation(shards)]
-    seat = Seat(config, binding="chain")
+    seat = Seat(config, binding="chain", store_number=0)
     with seated(config) as exchange:
         if executor == "bare":
             inputs = {shard: _load(shard, config.storage)[1].arrays for shard in shuffled}

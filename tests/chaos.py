@@ -23,14 +23,14 @@ import pyarrow.flight as flight
 
 import veilmeans.transforms.seat as seat_module
 from chain_party import chain, write_inputs
-from parties import Board, deal_stores, in_parallel, make_configs, split, write_config
+from parties import TRIPLES, Board, deal_stores, in_parallel, make_configs, split, write_config
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.connect import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange import Exchange, Outgoing
 from veilmeans.io.gateway import PART_SCHEMA
 from veilmeans.io.gateway import split as in_parts
 from veilmeans.io.scratch import VALUE, Scratch
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import StoreRun
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig, load_config
@@ -198,14 +198,14 @@ class Scene:
 
 
 def make_scene(folder: Path, kind: str, parties: int = 2, timeout: float = 30.0, **fields: object) -> Scene:
-    configs = make_configs(folder, parties, kind, exchange={"timeout_s": timeout}, **fields)
+    configs = make_configs(folder, parties, kind, exchange={"timeout_s": timeout}, triples=TRIPLES, **fields)
     held: list[dict[int, Arrays]] = [{} for _ in range(parties)]
     rng = np.random.default_rng(5)
     for shard in range(SHARDS):
         x, y = (split(rng.integers(0, 2**64, (4 + shard, 2), np.uint64), parties, shard) for _ in "xy")
         for i in range(parties):
             held[i][shard] = {"x": x[i], "y": y[i]}
-    stores = deal_stores([config.triples_folder for config in configs.values()], chain(ROUNDS), held)
+    stores = deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), held)
     for config, shards in zip(configs.values(), held, strict=True):
         write_config(config, folder / f"{config.party}.yaml")
         write_inputs(config, shards)
@@ -214,7 +214,7 @@ def make_scene(folder: Path, kind: str, parties: int = 2, timeout: float = 30.0,
     return Scene(folder, configs, held, _all_rounds(seats, held))
 
 
-def _on_board(config: JobConfig, board: Board, store: TripleStore) -> OpenSeat:
+def _on_board(config: JobConfig, board: Board, store: StoreRun) -> OpenSeat:
     return OpenSeat(config.me, config.run, 0, board, b"unused", store, Scratch(VALUE), 10.0)
 
 
@@ -238,7 +238,9 @@ def play(scene: Scene, disturbed: Mapping[str, Callable[[Exchange], Exchange]]) 
     """All rounds in this process, over real exchanges; some parties' are disturbed."""
     with open_exchanges(scene) as exchanges:
         seats = [
-            replace(Seat(config, "chain").open(), exchange=disturbed.get(name, Through)(exchanges[name]))
+            replace(
+                Seat(config, "chain", store_number=0).open(), exchange=disturbed.get(name, Through)(exchanges[name])
+            )
             for name, config in scene.configs.items()
         ]
         return _all_rounds(seats, scene.held)

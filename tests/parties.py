@@ -21,7 +21,7 @@ from veilmeans.crypto import prg, ring
 from veilmeans.io.exchange import Outgoing
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import Manifest, StoreRun, TripleStore
 from veilmeans.pipelines.keys import make_keys
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -30,13 +30,15 @@ from veilmeans.schemas.errors import PeerError, RefusedError
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.bare import run_bare
-from veilmeans.transforms.deal import mul_correction
+from veilmeans.transforms.deal import deal
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.seat import OpenSeat
 from veilmeans.transforms.trace import trace
 
 Shards = Mapping[int, Arrays]
 NAMES = ("payco", "shop", "bank", "carrier")
+TRIPLES = {"store": "store", "rows": 1}
+"""How a configuration describes what `deal_stores` makes."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -95,21 +97,21 @@ def write_config(config: JobConfig, file: Path) -> Path:
 
 
 def deal_stores(
-    folders: Sequence[Path], protocol: Protocol, shards: Sequence[Shards], run: str = "test", iteration: int = 0
-) -> list[TripleStore]:
-    """Triple stores for every party, as a dealer would make them for these shapes."""
+    folders: Sequence[Path], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
+) -> list[StoreRun]:
+    """Stores for every party, as a dealer would make them for these shapes, claimed by one run."""
     seeds = [prg.derive(b"dealer" + str(folder).encode(), f"party {i}") for i, folder in enumerate(folders)]
-    stores = [
-        TripleStore.create(folder, seed, corrected=folder == folders[-1])
-        for folder, seed in zip(folders, seeds, strict=True)
-    ]
+    manifest = Manifest("store", runs=1, iterations=1, rows=0, plan="")
+    stores = [TripleStore.create(folder, manifest, seed) for folder, seed in zip(folders, seeds, strict=True)]
     for shard in shards[0]:
         shapes = [{k: (v.shape, str(v.dtype)) for k, v in party[shard].items()} for party in shards]
-        for stage in trace(protocol, shapes):
-            for shape in stage.mul_shapes:
-                address = Address(run, iteration, stage.name, shard)
-                stores[-1].write_correction(address, {"mul.c": mul_correction(seeds, address, shape)})
-    return stores
+        needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
+        dealt = deal(seeds, manifest.store, 0, Address("", iteration, "", shard), needs)
+        for party, arrays in dealt.items():
+            stores[party].write_corrections(0, iteration, shard, arrays)
+    for store in stores:
+        store.complete()
+    return [store.claim(0, "test", "test") for store in stores]
 
 
 def split(values: ring.Ring, parties: int, seed: int = 0) -> list[ring.Ring]:
@@ -184,6 +186,7 @@ def mode_of(path: Path) -> int:
 
 __all__ = [
     "NAMES",
+    "TRIPLES",
     "Board",
     "deal_stores",
     "free_ports",

@@ -28,7 +28,7 @@ from veilmeans.io.gateway import Gateway
 from veilmeans.io.gateway_exchange import Door, GatewayExchange
 from veilmeans.io.spool import Spool
 from veilmeans.io.tls import explained, explained_handshakes
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import Manifest, StoreRun, TripleStore
 from veilmeans.pipelines.keys import make_keys
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import CertificateError, ConfigError, PeerError, StorageError, VeilmeansError
@@ -310,10 +310,10 @@ def secrets_of(config: JobConfig) -> list[str]:
 
 def test_nothing_that_holds_a_secret_prints_it(config: JobConfig, tmp_path: Path) -> None:
     identity, seed = load_identity(config), config.seed.read_bytes()
-    store = TripleStore.create(tmp_path / "triples", seed, corrected=False)
+    store = TripleStore.create(tmp_path / "triples", Manifest("store", 1, 1, 1, ""), seed)
     exchange = open_exchange(config)
     seal = Seal(identity, config.peers["shop"].certificate.read_bytes())
-    for holder in (identity, store, exchange, seal, config):
+    for holder in (identity, store, StoreRun(store, 0), exchange, seal, config):
         for text in (repr(holder), str(holder), f"{holder}"):
             assert not any(secret in text for secret in secrets_of(config)), type(holder)
     close_exchange(config)

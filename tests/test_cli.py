@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from parties import make_configs, mode_of, write_config
 from veilmeans import __version__
 from veilmeans.crypto.certificates import check_certificate, fingerprint
-from veilmeans.pipelines import cli, demo, sums
+from veilmeans.io.triples import Manifest
+from veilmeans.pipelines import cli, demo, offline, sums
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 
 JOB = {"data": "none.csv", "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
-COMMANDS = ["version", "keys", "gateway", "sums", "deal", "demo"]
+COMMANDS = ["version", "keys", "gateway", "sums", "offline", "demo"]
 MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]
 
 
@@ -80,7 +81,7 @@ def test_the_version_is_printed() -> None:
     assert parsed("version") == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["gateway", "sums", "deal"])
+@pytest.mark.parametrize("command", ["gateway", "sums", "offline"])
 def test_a_command_without_its_configuration_is_a_usage_error(command: str) -> None:
     result = CliRunner().invoke(cli.app, [command])
     assert result.exit_code == 2
@@ -100,6 +101,24 @@ def test_flags_that_are_not_ours_go_to_beam(monkeypatch: pytest.MonkeyPatch, con
     assert seen[0].engine.runner == "PrismRunner"
     assert seen[0].engine.options == ("--direct_num_workers=2", "--streaming")
     assert seen[0].model_copy(update={"engine": config.engine}) == config
+
+
+def test_what_a_store_serves_is_printed_and_flags_go_to_beam(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    seen: list[JobConfig] = []
+    made = Manifest("october", runs=1000, iterations=20, rows=5000, plan="")
+    monkeypatch.setattr(offline, "run_offline", lambda settings: seen.append(settings) or made)
+    output = parsed("offline", "--config", file, "--runner=PrismRunner", "--streaming")
+    assert output == "the store 'october' serves 1,000 runs of 20 iterations, 5,000 rows\n"
+    assert (seen[0].engine.runner, seen[0].engine.options) == ("PrismRunner", ("--streaming",))
+
+
+def test_the_plan_of_a_run_names_its_peers_and_not_the_dealer(tmp_path: Path, config: JobConfig, file: str) -> None:
+    (tmp_path / "none.csv").write_text("a\n1\n2\n")
+    config.peers["notary"].certificate.unlink()
+    output = parsed("sums", "--config", file, "--dry-run")
+    assert "payco in run 'test' with shop\n" in output
+    assert "sums.01.multiply" in output
+    assert not config.storage.exists()
 
 
 def test_the_defaults_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +162,15 @@ def test_a_name_that_is_a_path_is_refused(
 
 
 def test_mistakes_end_with_a_sentence_and_a_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], config: JobConfig, file: str
 ) -> None:
+    alone = {"dealer": None, "peers": {"shop": config.peers["shop"]}}
+    no_dealer = str(write_config(config.model_copy(update=alone), tmp_path / "no-dealer.yaml"))
+    no_job = str(write_config(config.model_copy(update={"sums": None}), tmp_path / "no-job.yaml"))
     for command, code, sentence in (
-        (["deal", "-c", file], 2, "payco is not the dealer of this run"),
+        (["offline", "-c", file], 2, "payco describes no store of triples: add `triples:`"),
+        (["offline", "-c", no_dealer], 2, "payco names no dealer to make the store of triples"),
+        (["offline", "-c", no_job], 2, "payco has no job: add `sums:`"),
         (["demo", "--exchange", "pigeon"], 2, "--exchange is 'pigeon': it must be gateway or files"),
         (["demo", "--folder", str(tmp_path)], 2, "which no demo wrote: choose another --folder"),
         (["gateway", "-c", str(tmp_path / "none.yaml")], 2, "none.yaml cannot be read: No such file or directory"),

@@ -10,8 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from parties import make_configs, write_config
+from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.message import Key
 
 Raw = dict[str, Any]
 JOB: Raw = {"data": "data.csv", "columns": ["a"], "product": ["payco.a", "shop.b"], "bound": 10}
@@ -33,6 +35,7 @@ def gateway() -> Raw:
             "shop": {"certificate": "shop.crt", "address": "127.0.0.1:4001"},
             "notary": {"certificate": "notary.crt", "address": "127.0.0.1:4002"},
         },
+        "triples": {"store": "october", "rows": 5},
         "sums": dict(JOB),
     }
 
@@ -102,7 +105,13 @@ def test_paths_are_relative_to_the_file_and_addresses_of_storage_are_not(tmp_pat
 
 def test_a_configuration_is_frozen(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, gateway()))
-    for part, field in ((config, "run"), (config.exchange, "kind"), (config.engine, "workers"), (config.sums, "bound")):
+    for part, field in (
+        (config, "run"),
+        (config.exchange, "kind"),
+        (config.engine, "workers"),
+        (config.sums, "bound"),
+        (config.triples, "runs"),
+    ):
         with pytest.raises(ValidationError, match="frozen"):
             setattr(part, field, "x")
     with pytest.raises(ValidationError, match="frozen"):
@@ -119,6 +128,43 @@ def test_a_dealer_is_no_party(tmp_path: Path) -> None:
     raw = changed(gateway(), party="notary", peers__notary=None)
     raw["peers"]["payco"] = {"certificate": "payco.crt", "address": "127.0.0.1:4000"}
     assert load_config(written(tmp_path, raw)).party == "notary"
+
+
+def test_a_store_serves_one_run_of_one_iteration_unless_told_otherwise(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, gateway()))
+    assert config.needed_triples.model_dump() == {"store": "october", "rows": 5, "runs": 1, "iterations": 1}
+    assert config.store_folder == config.storage / "triples" / "october"
+    other = config.model_copy(update={"run": "other"})
+    assert other.store_folder == config.store_folder
+
+
+def test_a_configuration_that_describes_no_store_is_told_where_one_is_needed(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, changed(gateway(), triples=None)))
+    assert config.triples is None
+    for needed in (lambda: config.needed_triples, lambda: config.store_folder, config.offline):
+        with pytest.raises(ConfigError) as raised:
+            needed()
+        assert raised.value.sentence == "the configuration of payco describes no store of triples: add `triples:`"
+
+
+def test_the_dealer_is_a_peer_while_a_store_is_made_and_none_in_a_run(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, gateway()))
+    online, offline = config.online(), config.offline()
+    assert (set(config.peers), set(offline.peers), set(online.peers)) == (
+        {"shop", "notary"},
+        {"shop", "notary"},
+        {"shop"},
+    )
+    assert online.model_copy(update={"peers": config.peers}) == config
+    assert offline.run == "store-october"
+    assert offline.model_copy(update={"run": config.run}) == config
+    assert offline.run_folder == config.storage / "runs" / "store-october"
+
+
+def test_the_longest_name_of_a_store_still_names_messages(tmp_path: Path) -> None:
+    offline = load_config(written(tmp_path, changed(gateway(), triples__store="x" * 74))).offline()
+    key = Key(Address(offline.run, 0, "offline.0", 0), "notary", "payco")
+    assert Key.parse(key.to_json()) == key
 
 
 def test_a_missing_file_a_folder_and_what_is_no_yaml_are_told(tmp_path: Path) -> None:
@@ -178,6 +224,16 @@ MISTAKES: list[tuple[Raw, str]] = [
     ({"sums__columns": ["a", "a"]}, "sums.columns: a column stands there twice"),
     ({"sums__product": ["payco.a"]}, "sums.product.1: Field required"),
     ({"sums": "yes"}, "sums: Input should be a valid dictionary"),
+    ({"triples__store": None}, "triples.store: Field required"),
+    ({"triples__store": "../x"}, f"triples.store: '../x' {NAME_RULE}"),
+    ({"triples__store": "x" * 75}, "triples.store: String should have at most 74 characters"),
+    ({"triples__rows": None}, "triples.rows: Field required"),
+    ({"triples__rows": 0}, "triples.rows: Input should be greater than or equal to 1"),
+    ({"triples__runs": 0}, "triples.runs: Input should be greater than or equal to 1"),
+    ({"triples__iterations": 0}, "triples.iterations: Input should be greater than or equal to 1"),
+    ({"triples__iterations": 1.5}, "triples.iterations: Input should be a valid integer"),
+    ({"triples__colour": "red"}, "triples.colour: Extra inputs are not permitted"),
+    ({"triples": "yes"}, "triples: Input should be a valid dictionary"),
     ({"key": 7}, "key: Input"),
 ]  # fmt: skip
 

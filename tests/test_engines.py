@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from chain_party import chain, read_output, write_inputs
 from engines import Engine, EngineError, need_tools, running
-from parties import deal_stores, in_parallel, joined, make_configs, write_config
+from parties import TRIPLES, deal_stores, in_parallel, joined, make_configs, write_config
 from test_executors import ROUNDS, copy_seeds, make_shards, start
 from veilmeans.schemas.arrays import Arrays
 
@@ -58,8 +58,8 @@ def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(tmp_path
 
 def test_a_dead_peer_ends_the_run_with_one_sentence_and_its_code(tmp_path: Path, engine: list[Engine]) -> None:
     held, _ = make_shards(2, SHARDS, rows=5)
-    configs = make_configs(tmp_path, exchange={"timeout_s": 5})
-    deal_stores([config.triples_folder for config in configs.values()], chain(ROUNDS), held)
+    configs = make_configs(tmp_path, exchange={"timeout_s": 5}, triples=TRIPLES)
+    deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), held)
     alone = configs["payco"]
     write_inputs(alone, held[0])
     process = start(write_config(alone, tmp_path / "payco.yaml"), *engine[0].flags)
@@ -86,8 +86,8 @@ def run_chain(
     folder: Path, executor: str, held: list[dict[int, Arrays]], flags: Sequence[Sequence[str]]
 ) -> tuple[list[dict[int, Arrays]], list[str]]:
     """Run both parties, each with its flags and its own order of shards: their shares, and what they printed."""
-    configs = make_configs(folder / executor)
-    deal_stores([config.triples_folder for config in configs.values()], chain(ROUNDS), held)
+    configs = make_configs(folder / executor, triples=TRIPLES)
+    deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), held)
     copy_seeds(folder, executor, configs)
     processes = []
     for i, (name, config) in enumerate(configs.items()):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chain_party import chain, read_output, write_inputs
-from parties import deal_stores, joined, make_configs, run_parties, split, write_config
+from parties import TRIPLES, deal_stores, joined, make_configs, run_parties, split, write_config
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
@@ -51,8 +51,8 @@ def test_beam_equals_bare_bit_for_bit_with_unequal_workers_and_shuffled_shards(t
     held, expected = make_shards(2, SHARDS, rows=50)
     outputs = {}
     for executor in ("bare", "beam"):
-        configs = make_configs(tmp_path / executor, kind=kind)
-        deal_stores([c.triples_folder for c in configs.values()], chain(ROUNDS), held)
+        configs = make_configs(tmp_path / executor, kind=kind, triples=TRIPLES)
+        deal_stores([c.store_folder for c in configs.values()], chain(ROUNDS), held)
         copy_seeds(tmp_path, executor, configs)
         processes = {}
         for i, (name, config) in enumerate(configs.items()):
@@ -75,11 +75,11 @@ def copy_seeds(folder: Path, executor: str, configs: dict[str, JobConfig]) -> No
     if executor != "bare":
         for name, config in configs.items():
             config.seed.write_bytes((folder / "bare" / name / f"{name}.seed").read_bytes())
-            for file in (folder / "bare" / name / "storage/runs/test/triples").glob("seed*"):
-                (config.triples_folder / file.name).write_bytes(file.read_bytes())
-            for file in (folder / "bare" / name / "storage/runs/test/triples").rglob("*.arrow"):
-                target = config.triples_folder / file.relative_to(folder / "bare" / name / "storage/runs/test/triples")
-                target.write_bytes(file.read_bytes())
+            bare = folder / "bare" / name / "storage/triples/store"
+            copied = [bare / "seed", *bare.rglob("*.arrow")]
+            assert len(copied) == (1 + len(list(config.storage.glob("triples/store/corrections/0/0/*.arrow"))))
+            for file in copied:
+                (config.store_folder / file.relative_to(bare)).write_bytes(file.read_bytes())
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])

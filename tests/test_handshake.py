@@ -13,7 +13,9 @@ from veilmeans.io import handshake
 from veilmeans.io.connect import close_exchange, open_exchange
 from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing
 from veilmeans.io.handshake import check_bindings, shake_hands
-from veilmeans.pipelines import dealer, party, sums
+from veilmeans.io.triples import Manifest
+from veilmeans.pipelines import offline, party, sums
+from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, SumsJob
 from veilmeans.schemas.errors import HandshakeError, PeerError
@@ -32,13 +34,13 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def configs(tmp_path: Path) -> dict[str, JobConfig]:
     job = {"data": "x.csv", "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
-    return make_configs(tmp_path, kind="files", dealer="notary", sums=job)
+    return make_configs(tmp_path, kind="files", dealer="notary", triples={"store": "october", "rows": 5}, sums=job)
 
 
 def said_by(config: JobConfig, rows: int = 5, binding: str = "data") -> dict[str, Terms]:
     """What a party tells the others."""
     assert config.sums is not None
-    return {p: t for p, t in sums._terms(config, config.sums, rows, binding).items() if p != config.dealer}
+    return sums._terms(config.online(), config.sums, rows, binding)
 
 
 def shake(exchange: Exchange, config: JobConfig, terms: Mapping[str, Terms], timeout: float = TIMEOUT) -> Any:
@@ -75,6 +77,10 @@ def with_shards(rows: int) -> Change:
     )
 
 
+def with_triples(**fields: Any) -> Change:
+    return lambda config: config.model_copy(update={"triples": config.needed_triples.model_copy(update=fields)})
+
+
 def with_field(**fields: Any) -> Change:
     return lambda config: config.model_copy(update=fields)
 
@@ -85,6 +91,7 @@ DIFFERENCES: dict[str, tuple[Change, str, str]] = {
     "engine.rows_per_shard": (with_shards(7), "16,384", "7"),
     "sums.product": (with_job(product=("shop.a", "payco.a")), "payco.a, shop.a", "shop.a, payco.a"),
     "sums.bound": (with_job(bound=2000), "10", "2,000"),
+    "triples.store": (with_triples(store="november"), "october", "november"),
 }
 
 
@@ -123,18 +130,16 @@ def test_every_field_that_is_agreed_on_has_its_test(configs: dict[str, JobConfig
 
 def test_parties_that_agree_hear_what_the_others_announce(tmp_path: Path) -> None:
     job = {"product": ["payco.a", "shop.a"], "bound": 10}
-    configs = make_configs(tmp_path, 3, kind="files", sums=job)
+    configs = make_configs(tmp_path, 3, kind="files", triples={"store": "october", "rows": 5}, sums=job)
     terms = {n: said_by(with_job(columns=(n,))(config)) for n, config in configs.items()}
     heard = on_board(configs, terms)
     for name, said in heard.items():
         assert {peer: t.announced["columns"] for peer, t in said.items()} == {p: [p] for p in configs if p != name}
 
 
-def test_what_the_dealer_hears_is_told_to_it_without_comparing_rows(configs: dict[str, JobConfig]) -> None:
-    assert configs["payco"].sums is not None
-    terms = sums._terms(configs["payco"], configs["payco"].sums, 5, "")
-    assert "rows" not in terms["notary"].agreed
-    assert terms["notary"].announced["rows"] == terms["shop"].agreed["rows"] == 5
+def test_a_run_tells_the_dealer_nothing(configs: dict[str, JobConfig]) -> None:
+    assert set(said_by(configs["payco"])) == {"shop"}
+    assert set(said_by(configs["shop"])) == {"payco"}
 
 
 def bound(configs: Mapping[str, JobConfig]) -> dict[str, Mapping[str, Terms]]:
@@ -282,55 +287,113 @@ def test_a_handshake_that_cannot_be_read_is_refused(configs: dict[str, JobConfig
     assert heard == "the handshake of shop cannot be read: does it run another veilmeans?"
 
 
-# The dealer.
+# The making of a store, with the dealer.
 
 
-def deal(exchange: Exchange, config: JobConfig) -> Any:
-    try:
-        return dealer._agree(exchange, config)
-    except HandshakeError as error:
-        return error.sentence
+def offline_terms(config: JobConfig) -> dict[str, Terms]:
+    """What a member tells the others before a store is made."""
+    wanted = config.needed_triples
+    manifest = Manifest(wanted.store, wanted.runs, wanted.iterations, wanted.rows, job_plan(config).digest())
+    return offline._terms(config.offline(), manifest)
 
 
-def told(board: Board, config: JobConfig, rows: int) -> None:
-    """A party's handshake for the dealer, as it lies there."""
-    assert config.sums is not None
-    terms = sums._terms(config, config.sums, rows, "data")["notary"]
-    put_handshake(board, config.party, "notary", terms)
-    put_confirmation(board, config.party, "notary", Terms(terms.agreed))
+def agree_offline(
+    configs: Mapping[str, JobConfig], board: Board | None = None, timeout: float = TIMEOUT
+) -> dict[str, Any]:
+    """What each member heard, or the sentence with which it refused."""
+    exchange = board or Board()
+    calls = [lambda c=config: shake(exchange, c.offline(), offline_terms(c), timeout) for config in configs.values()]
+    return dict(zip(configs, in_parallel(calls), strict=True))
 
 
-def test_a_dealer_learns_the_number_of_rows(configs: dict[str, JobConfig]) -> None:
+OFFLINE: dict[str, tuple[Change, str, str]] = {
+    "parties": (with_field(parties=("shop", "payco")), "payco, shop", "shop, payco"),
+    "dealer": (with_field(dealer="bank"), "notary", "bank"),
+    "engine.rows_per_shard": (with_shards(7), "16,384", "7"),
+    "triples.rows": (with_triples(rows=6000), "5", "6,000"),
+    "triples.runs": (with_triples(runs=3), "1", "3"),
+    "triples.iterations": (with_triples(iterations=20), "1", "20"),
+}
+
+
+@pytest.mark.parametrize("field", OFFLINE)
+@pytest.mark.parametrize("other", ["notary", "shop"])
+def test_a_store_that_is_described_differently_is_refused_at_all_sides(
+    configs: dict[str, JobConfig], field: str, other: str
+) -> None:
+    change, here, there = OFFLINE[field]
+    heard = agree_offline({**configs, other: change(configs[other])})
+    for name in configs:
+        if name == other:
+            assert heard[name] == refusal(field, there, here, "payco")
+        else:
+            assert heard[name] == refusal(field, here, there, other)
+    assert not [file for c in configs.values() for file in c.offline().run_folder.glob("bound*")]
+
+
+def test_another_version_s_work_is_refused(configs: dict[str, JobConfig]) -> None:
+    """The same configuration may stand for other rounds in another version of the code."""
+    payco = offline_terms(configs["payco"])
+    digest = payco["shop"].agreed["work of the job"]
+    changed = Terms({**payco["shop"].agreed, "work of the job": "0123456789abcdef"})
+    board, config = Board(), configs["payco"].offline()
+    for peer in ("shop", "notary"):
+        key = Key(Address(config.run, 0, HANDSHAKE, 0), peer, "payco")
+        board.put_all([handshake._message(key, changed)])
+    assert shake(board, config, payco) == refusal("work of the job", digest, "0123456789abcdef", "shop")
+
+
+def test_every_field_of_a_store_that_is_agreed_on_has_its_test(configs: dict[str, JobConfig]) -> None:
+    for config in configs.values():
+        terms = offline_terms(config)
+        assert set(terms) == {*configs} - {config.party}
+        for said in terms.values():
+            assert set(said.agreed) == {*OFFLINE, "protocol version", "work of the job"}
+            assert (said.announced, said.binding) == ({}, "")
+
+
+def test_members_that_agree_on_a_store_are_bound_to_it_and_need_nobody(configs: dict[str, JobConfig]) -> None:
+    heard = agree_offline(configs)
+    for name in configs:
+        assert heard[name] == {peer: offline_terms(configs[peer])[name] for peer in configs if peer != name}
+    for name, config in configs.items():
+        assert agree_offline({name: config}, Board(), timeout=0.0) == {name: heard[name]}
+        changed = with_triples(runs=2)(config)
+        why = "triples.runs is 2 here and 1 at the start of this run"
+        sentence = f"run 'store-october' was begun before on other terms ({why}): choose a new run id"
+        assert agree_offline({name: changed}, Board(), timeout=0.0) == {name: sentence}
+        with pytest.raises(HandshakeError, match=r"triples\.runs is 2 here"):
+            offline.run_offline(changed)
+
+
+def test_a_finished_store_is_not_said_to_be_another(configs: dict[str, JobConfig]) -> None:
+    agree_offline(configs)
+    for config in configs.values():
+        (config.offline().run_folder / "farewell").touch()
+        assert offline.run_offline(config).runs == 1
+        with pytest.raises(HandshakeError, match=r"triples\.runs is 2 here and 1 at the start"):
+            offline.run_offline(with_triples(runs=2)(config))
+
+
+def test_what_a_job_computes_with_a_store_is_no_matter_of_the_dealer_s(configs: dict[str, JobConfig]) -> None:
+    """Bound and columns may change from run to run: what is needed of the store does not depend on them."""
+    dealer = with_job(bound=11, product=("payco.b", "shop.b"))(configs["notary"])
+    assert all(isinstance(heard, dict) for heard in agree_offline({**configs, "notary": dealer}).values())
+
+
+def test_members_that_disagreed_on_rows_are_not_bound_to_them(configs: dict[str, JobConfig]) -> None:
     board = Board()
-    for name in ("payco", "shop"):
-        told(board, configs[name], 12)
-    assert deal(board, configs["notary"]) == 12
-    assert deal(Board(), configs["notary"]) == 12  # once it is bound, it needs nobody
-
-
-def test_a_dealer_with_another_job_is_refused(configs: dict[str, JobConfig]) -> None:
-    board = Board()
-    for name in ("payco", "shop"):
-        told(board, configs[name], 12)
-    assert deal(board, with_job(bound=11)(configs["notary"])) == refusal("sums.bound", "11", "10", "payco")
-
-
-def test_a_dealer_that_heard_of_differing_rows_is_not_bound_to_them(configs: dict[str, JobConfig]) -> None:
-    board = Board()
-    told(board, configs["payco"], 12)
-    told(board, configs["shop"], 13)
-    assert deal(board, configs["notary"]) == "rows differ: 12 at payco, 13 at shop"
-    told(board, configs["shop"], 12)
-    assert deal(board, configs["notary"]) == 12
+    heard = agree_offline({**configs, "shop": with_triples(rows=13)(configs["shop"])}, board)
+    assert heard["notary"] == refusal("triples.rows", "5", "13", "shop")
+    assert all(isinstance(heard, dict) for heard in agree_offline(configs, board).values())
 
 
 def test_a_product_of_columns_that_nobody_has_is_refused_before_the_run_is_bound(configs: dict[str, JobConfig]) -> None:
     payco = with_job(product=("payco.a", "shop.z"))(configs["payco"])
     assert payco.sums is not None
-    terms = sums._terms(payco, payco.sums, 5, "data")
+    terms = said_by(payco)
     board = Board()
-    for peer in ("shop", "notary"):
-        put_handshake(board, peer, "payco", Terms(terms[peer].agreed, {"columns": ["a"]}))
+    put_handshake(board, "shop", "payco", Terms(terms["shop"].agreed, {"columns": ["a"]}))
     with pytest.raises(HandshakeError, match=r"names 'shop\.z', and the parties have payco\.a, shop\.a"):
-        sums._agree(board, payco, payco.sums, terms)
+        sums._agree(board, payco.online(), payco.sums, terms)
     assert not list(payco.run_folder.glob("bound*"))

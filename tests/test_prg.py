@@ -42,6 +42,15 @@ def test_lengths_around_the_border_of_a_chunk(count: int) -> None:
     assert prg.uniform(SEED, HERE, "x", (count,)).tobytes() == independent(SEED, HERE, "x", count)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+@pytest.mark.parametrize("count", [0, 1, 7, 8 * CHUNK + 1])
+def test_every_type_is_filled_from_the_same_key_stream(dtype: type[np.unsignedinteger], count: int) -> None:
+    found = prg.uniform(SEED, HERE, "x", (count,), dtype)
+    assert (found.dtype, found.shape) == (dtype, (count,))
+    words = -(-found.nbytes // 8)
+    assert found.tobytes() == independent(SEED, HERE, "x", words)[: found.nbytes]
+
+
 def test_the_same_address_gives_the_same_values_and_an_array_of_its_own() -> None:
     first, second = (prg.uniform(SEED, HERE, "x", (3, 5)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
@@ -56,7 +65,7 @@ def test_any_change_of_seed_address_or_label_gives_unrelated_values() -> None:
         (bytes([1]) + SEED[1:], HERE, "x"),
         (SEED, replace(HERE, run="run-2"), "x"),
         (SEED, replace(HERE, iteration=3), "x"),
-        (SEED, replace(HERE, stage="sums.01.product"), "x"),
+        (SEED, replace(HERE, stage="sums.01.multiply"), "x"),
         (SEED, replace(HERE, shard=4), "x"),
         (SEED, HERE, "y"),
         (SEED, HERE, ""),

@@ -199,7 +199,7 @@ def test_a_message_of_another_shape_or_type_is_refused_with_the_name_of_its_send
     party = Party(0, NAMES[:3])
     good = {"x": GOOD, "e": GOOD, "f": GOOD}
     wrong = {key: array for key, array in {**good, name: bad}.items() if array is not None}
-    state = {"x": GOOD, "y": GOOD}
+    state = dict.fromkeys(("x", "y", "left", "right"), GOOD)
     round_.receive(party, state, Inbox(party, {1: good, 2: good}), ShapeRecorder())
     with pytest.raises(RefusedError, match=r"^veilmeans\[6\]: bank sent "):
         round_.receive(party, state, Inbox(party, {1: good, 2: wrong}), ShapeRecorder())

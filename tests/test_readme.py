@@ -52,15 +52,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_readme_names_the_commands_that_are_run_here() -> None:
-    assert [command.split()[1] for command in readme_commands()] == ["keys", "sums", "sums", "sums", "deal", "gateway"]
+    assert [command.split()[1] for command in readme_commands()] == [
+        "keys",
+        "offline",
+        "sums",
+        "sums",
+        "sums",
+        "gateway",
+    ]
 
 
 def test_the_readme_s_commands_run_on_the_examples(folder: Path) -> None:
-    keys, sums, dry_run, _on_flink, deal, _gateway = readme_commands()
+    keys, offline, sums, dry_run, _on_flink, _gateway = readme_commands()
     assert "fingerprint" in done(veilmeans(keys, folder))
-    assert "sums.01.product" in done(veilmeans(dry_run, folder))
-    running = [veilmeans(deal, folder), veilmeans(sums, folder), veilmeans(sums.replace("payco", "shop"), folder)]
-    for process in running:
+    assert "sums.01.multiply" in done(veilmeans(dry_run, folder))
+    for process in [veilmeans(offline.replace("payco", name), folder) for name in ("payco", "shop", "dealer")]:
+        assert "the store 'october' serves 1 runs of 1 iterations, 5 rows" in done(process)
+    for process in [veilmeans(sums.replace("payco", name), folder) for name in ("payco", "shop")]:
         done(process)
     plain = {"payco.amount_cents": 260849, "payco.chargebacks": 3, "shop.visits": 50, "shop.items": 9}
     product = {"payco.amount_cents · shop.items": 12050 * 3 + 999 + 240000 + 6000 * 2 + 1800 * 2}

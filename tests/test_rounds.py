@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parties import Board, make_configs, run_parties
+from parties import TRIPLES, Board, deal_stores, make_configs, run_parties
 from veilmeans.crypto import ring
 from veilmeans.io.scratch import Scratch
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import Manifest, StoreRun, TripleStore
 from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.multiply import MULTIPLY
+from veilmeans.transforms.multiply import MULTIPLY, multiply
 from veilmeans.transforms.randomness import Randomness
 from veilmeans.transforms.reveal import REVEAL
-from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require
+from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, local, require, together
 from veilmeans.transforms.seat import OpenSeat, Seat, Tally, send
 from veilmeans.transforms.share import SHARE
 
@@ -76,14 +76,20 @@ def test_each_party_hears_from_exactly_those_who_send_to_it(
         assert int(from_stream(payload)["x"][0]) == heard[NAMES.index(key.recipient)][f"from{NAMES.index(key.sender)}"]
 
 
-def seat(seed: bytes, store: TripleStore | None = None) -> OpenSeat:
+def claimed(folder: Path, number: int = 0) -> StoreRun:
+    """A part of the store of a party that gets no corrections."""
+    manifest = Manifest("store", runs=2, iterations=1, rows=10, plan="")
+    return TripleStore.create(folder, manifest, bytes(32)).claim(number, f"run{number}", "data")
+
+
+def seat(seed: bytes, store: StoreRun | None = None) -> OpenSeat:
     return OpenSeat(Party(1, NAMES), "run", 0, Board(), seed, store, Scratch("value"), 1.0)
 
 
 @pytest.mark.parametrize("protocol", [SHARE, MULTIPLY, REVEAL], ids=lambda p: p.name)
 def test_a_retry_sends_the_same_bytes_and_goes_on_with_the_same_state(tmp_path: Path, protocol: Protocol) -> None:
     x = np.arange(20, dtype=ring.DTYPE).reshape(10, 2)
-    store = TripleStore.create(tmp_path, bytes(32), corrected=False)
+    store = claimed(tmp_path)
     (stage,) = protocol.stages()
     seed = os.urandom(32)
     (state, first), (again, second) = (send(seat(seed, store), stage, 7, {"x": x, "y": x}, Tally()) for _ in range(2))
@@ -94,7 +100,7 @@ def test_a_retry_sends_the_same_bytes_and_goes_on_with_the_same_state(tmp_path: 
 @pytest.mark.parametrize("protocol", [SHARE, MULTIPLY], ids=lambda p: p.name)
 def test_two_shards_and_two_stages_never_share_a_mask(tmp_path: Path, protocol: Protocol) -> None:
     zeros = np.zeros((10, 2), ring.DTYPE)
-    here = seat(bytes(32), TripleStore.create(tmp_path, bytes(32), corrected=False))
+    here = seat(bytes(32), claimed(tmp_path))
     sent: list[Array] = []
     for stage in (protocol * 2).stages():
         for shard in range(2):
@@ -103,6 +109,16 @@ def test_two_shards_and_two_stages_never_share_a_mask(tmp_path: Path, protocol: 
             sent += [array for m in distinct.values() for array in from_stream(m.payload).values()]
     values = np.concatenate([array.reshape(-1) for array in sent])
     assert len(np.unique(values)) == len(values)
+
+
+def test_two_runs_of_a_store_never_share_a_mask_and_one_that_goes_on_uses_its_own_again(tmp_path: Path) -> None:
+    zeros = np.zeros((10, 2), ring.DTYPE)
+    (stage,) = MULTIPLY.stages()
+    seats = [seat(bytes(32), claimed(tmp_path, number)) for number in (0, 1, 0)]
+    sent = [send(each, stage, 0, {"x": zeros, "y": zeros}, Tally())[1][0].payload for each in seats]
+    values = np.concatenate([array.reshape(-1) for payload in sent[:2] for array in from_stream(payload).values()])
+    assert len(np.unique(values)) == len(values) == 2 * 2 * 20
+    assert sent[0].equals(sent[2])
 
 
 def test_a_round_that_asks_for_one_mask_twice_is_refused() -> None:
@@ -155,10 +171,15 @@ def test_a_state_of_another_type_is_no_share() -> None:
 
 
 def test_a_seat_may_be_pickled_and_holds_no_secret_but_an_open_one_may_not(tmp_path: Path) -> None:
-    config = make_configs(tmp_path, kind="files")["payco"]
-    pickled = pickle.dumps(Seat(config, "binding"))
-    assert pickle.loads(pickled) == Seat(config, "binding")  # noqa: S301
-    opened = Seat(config, "binding").open()
+    configs = make_configs(tmp_path, kind="files", triples=TRIPLES)
+    nothing: Arrays = {"x": one(0), "y": one(0)}
+    dealt = deal_stores([c.store_folder for c in configs.values()], MULTIPLY, [{0: nothing}] * 2)
+    config, here = configs["payco"], Seat(configs["payco"], "binding", store_number=0)
+    pickled = pickle.dumps(here)
+    assert pickle.loads(pickled) == here  # noqa: S301
+    opened = here.open()
+    assert opened.triples == dealt[0]
+    assert dealt[0].seed not in pickled
     assert config.seed.read_bytes() not in pickled
     assert config.key.read_bytes() not in pickled
     assert opened.seed not in pickled
@@ -172,3 +193,45 @@ def test_masks_depend_on_the_data_they_cover_and_on_the_run(tmp_path: Path) -> N
     seeds = [s.open().seed for s in (Seat(config, "a"), Seat(config, "b"), Seat(other, "a"), Seat(config, "a"))]
     assert len(set(seeds)) == 3
     assert seeds[0] == seeds[3]
+
+
+# Rounds made of others.
+
+
+def double(party: Party, state: Arrays) -> Arrays:
+    del party
+    return {**state, "x": state["x"] * ring.DTYPE(2)}
+
+
+def values(folder: Path, protocol: Protocol, **shared: int) -> dict[str, int]:
+    """What party 0's shares and 1's zeros add up to after a protocol of two parties."""
+    mine, other = ({name: one(value * (1 - i)) for name, value in shared.items()} for i in range(2))
+    states, _ = run_parties(protocol, [{0: mine}, {0: other}], folder)
+    return {name: int(ring.total([state[0][name] for state in states])[0]) for name in states[0][0]}
+
+
+def test_local_work_before_and_after_a_protocol(tmp_path: Path) -> None:
+    assert values(tmp_path, MULTIPLY.after(double), x=5, y=7) == {"x": 70, "y": 7}
+    assert values(tmp_path, MULTIPLY.then(double), x=5, y=7) == {"x": 70, "y": 7}
+    assert values(tmp_path, MULTIPLY.after(double).then(double), x=5, y=7) == {"x": 140, "y": 7}
+    assert [s.name for s in MULTIPLY.after(double).then(double).stages()] == ["multiply.00.multiply"]
+
+
+def test_a_local_round_sends_nothing(tmp_path: Path) -> None:
+    protocol = Protocol("p", (local("double", double),))
+    states, board = run_parties(protocol, [{0: {"x": one(3)}}, {0: {"x": one(4)}}], tmp_path)
+    assert [int(state[0]["x"][0]) for state in states] == [6, 8]
+    assert not board.messages
+
+
+def test_rounds_together_share_a_message_and_no_randomness(tmp_path: Path) -> None:
+    rounds = [multiply("a", "b", "c").rounds[0], multiply("a", "b", "d").rounds[0]]
+    protocol = Protocol("p", (together("both", *rounds),))
+    assert values(tmp_path, protocol, a=5, b=7) == {"a": 5, "b": 7, "c": 35, "d": 35}
+    held: Arrays = {"a": one(5), "b": one(7)}
+    _, board = run_parties(protocol, [{0: held}] * 2, tmp_path)
+    assert len(board.messages) == 2
+    for payload in board.messages.values():
+        said = from_stream(payload)
+        assert set(said) == {"0/e", "0/f", "1/e", "1/f"}
+        assert len({array.tobytes() for array in said.values()}) == 4

@@ -1,7 +1,6 @@
-"""`veilmeans sums` and `veilmeans deal` end to end, each party and the dealer a process of its own."""
+"""`veilmeans offline` and `veilmeans sums` end to end, each party and the dealer a process of its own."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parties import Board, make_configs, write_config
+from commands import run_all
+from parties import Board, make_configs, mode_of
 from veilmeans.crypto import ring
 from veilmeans.io import handshake
 from veilmeans.io.exchange import Outgoing
-from veilmeans.io.inputs import StagedInput
-from veilmeans.pipelines import dealer, demo, party, sums
+from veilmeans.io.triples import Manifest, TripleStore
+from veilmeans.pipelines import demo, offline, party, sums
+from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
@@ -35,10 +36,10 @@ DATA: dict[str, dict[str, list[int]]] = {
 }
 
 
-def set_up(folder: Path, parties: int, kind: str, engines: Mapping[str, Any]) -> dict[str, JobConfig]:
+def set_up(folder: Path, parties: int, kind: str, engines: Mapping[str, Any], **triples: int) -> dict[str, JobConfig]:
     """Five rows in shards of two for each party, and a dealer."""
     made = {}
-    base = make_configs(folder, parties, kind=kind, dealer="notary")
+    base = make_configs(folder, parties, kind=kind, dealer="notary", triples={"store": "october", "rows": 5, **triples})
     for name, config in base.items():
         job: dict[str, Any] = {"product": ["payco.amount", "shop.visits"], "bound": 1000}
         if name in DATA:
@@ -57,25 +58,14 @@ def plain(parties: int) -> dict[str, int]:
     return {name: sum(values) for name, values in named.items()} | {"payco.amount · shop.visits": product}
 
 
-def run_all(folder: Path, configs: Mapping[str, JobConfig]) -> dict[str, tuple[int, str]]:
-    """Start everyone at once; exit code and output of each."""
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    running = {}
-    for name, config in configs.items():
-        file = write_config(config, folder / f"{name}.yaml")
-        command = [*MODULE, "deal" if name == config.dealer else "sums", "--config", str(file)]
-        running[name] = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
-    outputs = {name: process.communicate(timeout=120)[0] for name, process in running.items()}
-    return {name: (process.returncode, outputs[name]) for name, process in running.items()}
+def members(configs: Mapping[str, JobConfig]) -> dict[str, JobConfig]:
+    """The parties, who take part in a run; the dealer does not."""
+    return {name: config for name, config in configs.items() if name != config.dealer}
 
 
 def results(configs: Mapping[str, JobConfig]) -> dict[str, dict[str, int]]:
     return {
-        name: json.loads((config.run_folder / "sums.json").read_text())
-        for name, config in configs.items()
-        if name != config.dealer
+        name: json.loads((config.run_folder / "sums.json").read_text()) for name, config in members(configs).items()
     }
 
 
@@ -90,8 +80,12 @@ def test_sums_of_separate_processes_equal_plain_arithmetic(
     tmp_path: Path, parties: int, kind: str, engines: dict[str, Any]
 ) -> None:
     configs = set_up(tmp_path, parties, kind, engines)
-    ended = run_all(tmp_path, configs)
-    assert {name: code for name, (code, _) in ended.items()} == dict.fromkeys(configs, 0), ended
+    made = run_all("offline", configs, tmp_path)
+    assert {name: code for name, (code, _) in made.items()} == dict.fromkeys(configs, 0), made
+    for _, output in made.values():
+        assert output.splitlines()[-1] == "the store 'october' serves 1 runs of 1 iterations, 5 rows"
+    ended = run_all("sums", members(configs), tmp_path)
+    assert {name: code for name, (code, _) in ended.items()} == dict.fromkeys(members(configs), 0), ended
     assert results(configs) == dict.fromkeys(list(DATA)[:parties], plain(parties))
     for name in list(DATA)[:parties]:
         assert ended[name][1].splitlines()[-1] == str(configs[name].run_folder / "sums.json")
@@ -107,7 +101,7 @@ def check_report(config: JobConfig, peers: int) -> None:
     assert report["seconds"] > 0
     assert {stage: counts["messages"] for stage, counts in report["stages"].items()} == {
         "sums.00.share": 3 * peers,
-        "sums.01.product": 3 * peers,
+        "sums.01.multiply": 3 * peers,
         "sums-opening.00.reveal": peers,
     }
     assert all(counts["bytes_sent"] > 0 and counts["bytes_received"] > 0 for counts in report["stages"].values())
@@ -115,10 +109,14 @@ def check_report(config: JobConfig, peers: int) -> None:
 
 def check_again(folder: Path, configs: Mapping[str, JobConfig]) -> None:
     """A finished run says so at once, alone; with other data its name is refused."""
-    for name in ("payco", "notary"):
-        ended = run_all(folder, {name: configs[name]})[name]
+    for command, name, run in (
+        ("sums", "payco", "test"),
+        ("offline", "notary", "store-october"),
+        ("offline", "shop", "store-october"),
+    ):
+        ended = run_all(command, {name: configs[name]}, folder)[name]
         assert ended[0] == 0, ended
-        assert "run test is finished already" in ended[1]
+        assert f"run {run} is finished already" in ended[1]
     data = folder / "payco.csv"
     data.write_text(data.read_text().replace("1000", "999"))
     with pytest.raises(HandshakeError, match=r"the data or the job have changed since.*choose a new run id"):
@@ -127,7 +125,7 @@ def check_again(folder: Path, configs: Mapping[str, JobConfig]) -> None:
 
 def test_a_party_with_other_terms_ends_everyone_with_a_sentence(tmp_path: Path) -> None:
     configs = set_up(tmp_path, 2, "files", {"shop": {"rows_per_shard": 3}})
-    ended = run_all(tmp_path, configs)
+    ended = run_all("offline", configs, tmp_path)
     assert [code for code, _ in ended.values()] == [4, 4, 4], ended
     assert ended["payco"][1].splitlines()[-1].startswith("error: engine.rows_per_shard is 2 here and 3 at shop")
     assert ended["notary"][1].splitlines()[-1].startswith("error: engine.rows_per_shard is 2 here and 3 at shop")
@@ -154,7 +152,7 @@ def test_the_demo_ends_with_the_sentence_of_whoever_failed_first(
     for name in (*demo.PARTIES, demo.DEALER):
         (tmp_path / name).mkdir()
     with pytest.raises(demo.VeilmeansError, match="dealer ended with error: no luck"):
-        demo._run_processes(tmp_path)
+        demo._run_processes(tmp_path, dict.fromkeys((*demo.PARTIES, demo.DEALER), "offline"))
 
 
 class FakePython:
@@ -162,7 +160,7 @@ class FakePython:
 
     def __init__(self, folder: Path) -> None:
         script = folder / "python"
-        script.write_text('#!/bin/sh\ncase "$*" in *deal\\ *) echo "error: no luck"; exit 5;; esac\nexec sleep 600\n')
+        script.write_text('#!/bin/sh\ncase "$*" in */dealer/*) echo "error: no luck"; exit 5;; esac\nexec sleep 600\n')
         script.chmod(0o700)
         self.executable = str(script)
 
@@ -179,8 +177,8 @@ def configs(tmp_path: Path) -> dict[str, JobConfig]:
     ("change", "sentence"),
     [
         ({"sums": None}, "has no job"),
-        ({"dealer": None}, "names no dealer"),
-        ({"party": "notary"}, "start it with `veilmeans deal`"),
+        ({"triples": None}, "describes no store of triples"),
+        ({"party": "notary"}, "start it with `veilmeans offline`"),
     ],
 )
 def test_a_configuration_that_does_not_fit_the_job_is_told(
@@ -188,6 +186,22 @@ def test_a_configuration_that_does_not_fit_the_job_is_told(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         sums.run_sums(configs["payco"].model_copy(update=change))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"sums": None}, "has no job"),
+        ({"dealer": None}, "names no dealer to make the store"),
+        ({"triples": None}, "describes no store of triples"),
+    ],
+)
+def test_a_configuration_that_does_not_suffice_for_a_store_is_told(
+    configs: dict[str, JobConfig], change: dict[str, Any], sentence: str
+) -> None:
+    for name in ("payco", "notary"):
+        with pytest.raises(ConfigError, match=f"the configuration of {name} {sentence}"):
+            offline.run_offline(configs[name].model_copy(update=change))
 
 
 def test_sums_that_could_wrap_around_are_refused(configs: dict[str, JobConfig]) -> None:
@@ -199,7 +213,11 @@ def test_sums_that_could_wrap_around_are_refused(configs: dict[str, JobConfig]) 
 
 
 def test_a_storage_that_cannot_be_used_is_told(tmp_path: Path, configs: dict[str, JobConfig]) -> None:
-    for config, run in ((configs["payco"], sums.run_sums), (configs["notary"], dealer.run_dealer)):
+    for config, run in (
+        (configs["payco"], sums.run_sums),
+        (configs["payco"], offline.run_offline),
+        (configs["notary"], offline.run_offline),
+    ):
         with pytest.raises(StorageError, match="cannot be written: Not a directory"):
             run(config.model_copy(update={"storage": tmp_path / "payco.csv"}))  # type: ignore[operator]
 
@@ -231,15 +249,17 @@ class Farewells:
 
 
 def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_farewell(
-    configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    configs = set_up(tmp_path, 3, "files", {})
     exchange = configs["payco"].exchange.model_copy(update={"timeout_s": 0.01})
     config = configs["payco"].model_copy(update={"exchange": exchange})
+    made_store(config)
     watched = Farewells(monkeypatch)
     sums.run_sums(config)
     watched.say(config, "shop")
     sums.run_sums(config)
-    watched.say(config, "notary")
+    watched.say(config, "bank")
     sums.run_sums(config)
     sums.run_sums(config)
     assert watched.steps == ["seated", "computed", "seated", "seated"]
@@ -248,29 +268,51 @@ def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_
 # What the dealer dealt.
 
 
-def dealt(configs: Mapping[str, JobConfig], seed: Arrays, correction: Arrays) -> Callable[[], None]:
+def made_store(config: JobConfig) -> TripleStore:
+    """A complete store as `veilmeans offline` leaves it at a party that gets no corrections."""
+    wanted = config.needed_triples
+    manifest = Manifest(wanted.store, wanted.runs, wanted.iterations, wanted.rows, job_plan(config).digest())
+    store = TripleStore.create(config.store_folder, manifest, bytes(32))
+    store.complete()
+    return store
+
+
+NAME = "sums.01.multiply:mul.c"
+SEED = {"seed": np.arange(32, dtype=np.uint8)}
+CORRECTION = {NAME: np.ones((2, 1), ring.DTYPE)}
+
+
+def dealt(
+    configs: Mapping[str, JobConfig], seed: Arrays, correction: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], None]:
     """Shop, the last party, takes what lies there for it."""
-    shop, board = configs["shop"], Board()
-    board.put_all([Outgoing.of(Key(Address("test", 0, "offline.seed", 0), "notary", "shop"), seed)])
+    shop, board = configs["shop"].offline(), Board()
+    board.put_all([Outgoing.of(Key(Address(shop.run, 0, "offline.seed", 0), "notary", "shop"), seed)])
     for shard in range(3):
-        where = Address("test", 0, "offline.sums.01.product", shard)
+        where = Address(shop.run, 0, "offline.0", shard)
         size = {name: array[: 1 if shard == 2 else 2] for name, array in correction.items()}
         board.put_all([Outgoing.of(Key(where, "notary", "shop"), size)])
-    staged = StagedInput(Path("columns.arrow"), 5, 3, b"")
-    return lambda: dealer.fetch_triples(board, shop, Seat(shop, ""), staged)
+    plan = job_plan(shop)
+    manifest = Manifest("october", 1, 1, 5, plan.digest())
+    monkeypatch.setattr(offline, "open_exchange", lambda _: board)
+    return lambda: offline._take_in(board, shop, plan, manifest)
 
 
-SEED = {"seed": np.arange(32, dtype=np.uint8)}
-CORRECTION = {"mul.c": np.ones((2, 1), ring.DTYPE)}
-
-
-def test_what_the_dealer_dealt_is_kept_and_fetched_once(configs: dict[str, JobConfig]) -> None:
-    dealt(configs, SEED, CORRECTION)()
-    store = Seat(configs["shop"], "").open().triples
+def test_what_the_dealer_dealt_is_kept_and_fetched_once(
+    configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dealt(configs, SEED, CORRECTION, monkeypatch)()
+    store = Seat(configs["shop"], "", store_number=0).open().triples
     assert store is not None
-    assert (store.seed, store.corrected) == (bytes(range(32)), True)
-    assert store.correction(Address("test", 0, "sums.01.product", 2), "mul.c").tolist() == [[1]]
-    dealer.fetch_triples(Board(), configs["shop"], Seat(configs["shop"], ""), StagedInput(Path(), 5, 3, b""))
+    assert store.seed == bytes(range(32))
+    for shard, rows in enumerate((2, 2, 1)):
+        assert store.correction(Address("test", 0, "sums.01.multiply", shard), "mul.c").tolist() == [[1]] * rows
+    again = Board()
+    key = Key(Address("store-october", 0, "offline.seed", 0), "notary", "shop")
+    again.put_all([Outgoing.of(key, SEED)])
+    monkeypatch.setattr(offline, "open_exchange", lambda _: again)
+    shop, plan = configs["shop"].offline(), job_plan(configs["shop"])
+    offline._take_in(again, shop, plan, store.store.manifest)  # nothing but the seed lies there
 
 
 @pytest.mark.parametrize(
@@ -278,38 +320,47 @@ def test_what_the_dealer_dealt_is_kept_and_fetched_once(configs: dict[str, JobCo
     [
         ({}, CORRECTION, r"notary sent nothing as 'seed' where uint8 \(32,\) was due"),
         ({"seed": np.zeros(16, np.uint8)}, CORRECTION, r"notary sent uint8 \(16,\) as 'seed'"),
-        (SEED, {}, r"notary sent nothing as 'mul\.c' where uint64 \(2, 1\) was due"),
+        (SEED, {}, rf"notary sent nothing as '{NAME}' where uint64 \(2, 1\) was due"),
         (
             SEED,
-            {"mul.c": np.ones((1, 1), ring.DTYPE)},
-            r"notary sent uint64 \(1, 1\) as 'mul\.c' where uint64 \(2, 1\)",
+            {NAME: np.ones((1, 1), ring.DTYPE)},
+            rf"notary sent uint64 \(1, 1\) as '{NAME}' where uint64 \(2, 1\)",
         ),
-        (SEED, {"mul.c": np.ones((2, 1))}, r"notary sent float64 \(2, 1\) as 'mul\.c'"),
+        (SEED, {NAME: np.ones((2, 1))}, rf"notary sent float64 \(2, 1\) as '{NAME}'"),
     ],
 )
 def test_what_the_dealer_should_not_have_dealt_is_refused(
-    configs: dict[str, JobConfig], seed: Arrays, correction: Arrays, sentence: str
+    configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch, seed: Arrays, correction: Arrays, sentence: str
 ) -> None:
     with pytest.raises(RefusedError, match=sentence):
-        dealt(configs, seed, correction)()
+        dealt(configs, seed, correction, monkeypatch)()
+    with pytest.raises(StorageError, match="there is no complete triple store"):
+        TripleStore.open(configs["shop"].store_folder)
 
 
 def test_a_dealer_started_again_deals_the_same(configs: dict[str, JobConfig]) -> None:
-    configs["notary"].run_folder.mkdir(parents=True)
-    first, second = (dealer._dealer_seed(configs["notary"]) for _ in range(2))
+    notary = configs["notary"].offline()
+    notary.run_folder.mkdir(parents=True)
+    first, second = (offline._seeds(notary) for _ in range(2))
     assert first == second
-    other = configs["notary"].model_copy(update={"run": "other"})
+    assert len({*first, (notary.run_folder / "dealer.seed").read_bytes()}) == 3
+    assert mode_of(notary.run_folder / "dealer.seed") == 0o600
+    other = notary.model_copy(update={"run": "store-november"})
     other.run_folder.mkdir(parents=True)
-    assert dealer._dealer_seed(other) != first
+    assert not set(offline._seeds(other)) & set(first)
 
 
-def test_a_party_without_its_dealer_ends_with_the_name_of_who_is_missing(
+def test_who_waits_in_vain_ends_with_the_name_of_who_is_missing(
     configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshake, "_GRACE", 0.0)
     exchange = configs["payco"].exchange.model_copy(update={"timeout_s": 0.01})
+    alone = configs["payco"].model_copy(update={"exchange": exchange})
     with pytest.raises(PeerError, match="came from shop within"):
-        sums.run_sums(configs["payco"].model_copy(update={"exchange": exchange}))
+        offline.run_offline(alone)
+    made_store(alone)
+    with pytest.raises(PeerError, match="came from shop within"):
+        sums.run_sums(alone)
 
 
 # The sums of the sums.

@@ -10,8 +10,10 @@ from rich.console import Console
 
 from parties import NAMES, run_parties, split
 from veilmeans.crypto import ring
+from veilmeans.crypto.correlations import Mul
 from veilmeans.schemas.arrays import Arrays, from_stream, nbytes
 from veilmeans.transforms.multiply import MULTIPLY
+from veilmeans.transforms.randomness import Need
 from veilmeans.transforms.reveal import REVEAL
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.sums import product_protocol
@@ -36,13 +38,13 @@ def test_a_trace_says_the_bytes_that_a_run_sends(tmp_path: Path, parties: int, p
 
 def test_a_trace_says_which_triples_are_needed() -> None:
     traced = trace(product_protocol(0, 1), [{"x": ((7, 2), "uint64")}] * 3)
-    assert [(stage.name, stage.mul_shapes) for stage in traced] == [
+    assert [(stage.name, stage.needs) for stage in traced] == [
         ("sums.00.share", ()),
-        ("sums.01.product", ((7, 1),)),
+        ("sums.01.multiply", (Need("", Mul(3, (7, 1))),)),
     ]
     assert traced[1].sent == (2 * 2 * 7 * 8,) * 3  # e and f of seven rows to two peers
     chain = trace(MULTIPLY * 3, shapes_of([{"x": share, "y": share} for share in split(np.zeros(4, ring.DTYPE), 2)]))
-    assert [stage.mul_shapes for stage in chain] == [((4,),)] * 3
+    assert [stage.needs for stage in chain] == [(Need("", Mul(2, (4,))),)] * 3
 
 
 @pytest.mark.parametrize(("party", "shared"), [(0, ("8.0", "80")), (1, ("16.0", "160"))])
@@ -52,4 +54,4 @@ def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: t
     Console(file=out, width=120).print(table(product_protocol(0, 1), shapes, party, rows=10))
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.getvalue().splitlines()]
     assert ["sums.00.share", "⟨x⟩_j, uniform, to each P_j", *shared] in cells
-    assert ["sums.01.product", "⟨x − a⟩, ⟨y − b⟩", "16.0", "160"] in cells
+    assert ["sums.01.multiply", "⟨x − a⟩, ⟨y − b⟩", "16.0", "160"] in cells

@@ -1,19 +1,37 @@
-"""The dealer's work: seeds for all, and for the last party the shares of products that the seeds determine.
-
-  c_last = (Σ_i a_i)·(Σ_i b_i) − Σ_{i<last} c_i,   with a_i, b_i, c_i expanded from P_i's seed
+"""The dealer's work for one shard: the corrections that the parties' seeds determine, by who receives them.
 
 It needs shapes and seeds. It never sees data, nor any message between the parties.
 """
 
 from collections.abc import Sequence
 
-from veilmeans.crypto import ring
+import numpy as np
+
+from veilmeans.crypto.correlations import corrections
+from veilmeans.io.triples import correction_name, store_address
 from veilmeans.schemas.address import Address
-from veilmeans.transforms.randomness import Shape, mul_shares
+from veilmeans.schemas.arrays import Array
+from veilmeans.transforms.plan import Needs
 
 
-def mul_correction(seeds: Sequence[bytes], address: Address, shape: Shape) -> ring.Ring:
-    """The last party's share of c at this address."""
-    shares = [mul_shares(seed, address, shape) for seed in seeds]
-    product = ring.total(s.a for s in shares) * ring.total(s.b for s in shares)
-    return product - ring.total(s.c for s in shares[:-1])
+def deal(seeds: Sequence[bytes], store: str, number: int, where: Address, needs: Needs) -> dict[int, dict[str, Array]]:
+    """Party -> name -> correction, for all stages of the shard and iteration of `where`."""
+    dealt: dict[int, dict[str, Array]] = {}
+    for stage, asked in needs.items():
+        address = store_address(store, number, Address(where.run, where.iteration, stage, where.shard))
+        for need in asked:
+            for part, array in corrections(seeds, address, need.scope, need.kind).items():
+                name = correction_name(stage, need.label(part.name))
+                dealt.setdefault(part.holders[-1], {})[name] = array
+    return dealt
+
+
+def corrections_for(party: int, needs: Needs) -> dict[str, Array]:
+    """The names under which `party` gets corrections, each with an array of zeros in its shape and type."""
+    return {
+        correction_name(stage, need.label(part.name)): np.zeros(part.shape, part.dtype)
+        for stage, asked in needs.items()
+        for need in asked
+        for part in need.kind.bound()
+        if part.holders[-1] == party
+    }

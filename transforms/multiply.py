@@ -3,32 +3,47 @@
 Correlated randomness: ⟨a⟩, ⟨b⟩ uniform and ⟨c⟩ = ⟨a·b⟩.
   1. open e = x − a and f = y − b                              (both uniform: they tell nothing)
   2. ⟨z⟩_i = ⟨c⟩_i + e·⟨b⟩_i + f·⟨a⟩_i + [i = 0]·e·f
-
-State: in "x" and "y"; out "x" = the product, and "y" as it was.
 """
 
+from functools import partial
+
 from veilmeans.crypto import ring
+from veilmeans.crypto.correlations import Mul
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.randomness import Randomness
 from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require
 
 
-def mask(party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    del party
-    x, y = require(state, "x"), require(state, "y")
-    a, b, _ = randomness.mul(x.shape)
-    return Sent(state, {"e": x - a, "f": y - b})
+def multiply(left: str, right: str, target: str) -> Protocol:
+    """target = left · right, for arrays of one shape in the state."""
+    names = (left, right)
+    step = Round("multiply", partial(_mask, names), partial(_finish, names, target), sends="⟨x − a⟩, ⟨y − b⟩")
+    return Protocol("multiply", (step,))
 
 
-def finish(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    a, b, c = randomness.mul(state["x"].shape)
-    e = inbox.opened("e", require(state, "x") - a)
-    f = inbox.opened("f", require(state, "y") - b)
+def _hidden(
+    names: tuple[str, str], party: Party, state: Arrays, randomness: Randomness
+) -> tuple[Mul, dict[str, ring.Ring]]:
+    x, y = (require(state, name) for name in names)
+    kind = Mul(party.count, x.shape)
+    return kind, {"e": x - randomness.correlated(kind, "a"), "f": y - randomness.correlated(kind, "b")}
+
+
+def _mask(names: tuple[str, str], party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    return Sent(state, _hidden(names, party, state, randomness)[1])
+
+
+def _finish(
+    names: tuple[str, str], target: str, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
+    kind, mine = _hidden(names, party, state, randomness)
+    e, f = (inbox.opened(name, mine[name]) for name in "ef")
+    a, b, c = (randomness.correlated(kind, part) for part in "abc")
     product: ring.Ring = c + e * b + f * a
     if party.first:
         product += e * f
-    return {**state, "x": product}
+    return {**state, target: product}
 
 
-MULTIPLY = Protocol("multiply", (Round("multiply", mask, finish, sends="⟨x − a⟩, ⟨y − b⟩"),))
+MULTIPLY = multiply("x", "y", "x")

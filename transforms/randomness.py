@@ -1,27 +1,22 @@
 """The randomness of one round of one shard: this party's own masks, and its shares of correlated randomness.
 
-Everything is a function of (seed, run, iteration, stage, shard, label); see `crypto.prg`. Within one call of a round a
-label may be used once: a second use would put one mask on two values, and is refused.
+Everything is a function of (seed, run, iteration, stage, shard, label); see `crypto.prg` and `crypto.correlations`.
+Within one call of a round a label stands for one thing: asking for another under it would put one mask on two values,
+and is refused.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from veilmeans.crypto import prg, ring
-from veilmeans.io.triples import TripleStore
+from veilmeans.crypto.correlations import Kind, Part, expand
+from veilmeans.io.triples import StoreRun
 from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array
 
 Shape = tuple[int, ...]
-
-
-class MulTriples(NamedTuple):
-    """Shares of uniform a, b and of c = a·b, element by element."""
-
-    a: ring.Ring
-    b: ring.Ring
-    c: ring.Ring
 
 
 class Randomness(Protocol):
@@ -30,52 +25,88 @@ class Randomness(Protocol):
     def uniform(self, label: str, shape: Shape) -> ring.Ring:
         """Uniform values that only this party knows."""
 
-    def mul(self, shape: Shape) -> MulTriples:
-        """This party's shares of multiplication triples."""
+    def correlated(self, kind: Kind, part: str) -> Array:
+        """This party's share of one part of correlated randomness."""
+
+    def scoped(self, scope: str) -> "Randomness":
+        """The same with other labels, for rounds that run together."""
 
 
-def mul_shares(seed: bytes, address: Address, shape: Shape) -> MulTriples:
-    """The triples that a dealer's seed expands to; for the last party c is replaced by a correction."""
-    return MulTriples(*(prg.uniform(seed, address, f"mul.{part}", shape) for part in "abc"))
+@dataclass(frozen=True)
+class Need:
+    """A kind that a round asks for, and under which scope."""
+
+    scope: str
+    kind: Kind
+
+    def label(self, part: str) -> str:
+        return f"{self.scope}{self.kind.name}.{part}"
+
+
+def part_of(kind: Kind, name: str) -> Part:
+    """The part called `name`."""
+    return next(part for part in (*kind.free(), *kind.bound()) if part.name == name)
 
 
 @dataclass
 class AddressedRandomness:
-    """`Randomness` at one address, from a party's own seed and its triple store."""
+    """`Randomness` at one address, from a party's own seed and its triple store. One object for one call of a round."""
 
-    seed: bytes
-    triples: TripleStore | None
+    party: int
+    seed: bytes = field(repr=False)
+    triples: StoreRun | None
     address: Address
-    _used: set[str] = field(default_factory=set)
+    scope: str = ""
+    _claimed: dict[str, object] = field(default_factory=dict, repr=False)
+    _expanded: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def uniform(self, label: str, shape: Shape) -> ring.Ring:
-        self._claim(label)
+        label = self.scope + label
+        if label in self._claimed:
+            raise ValueError(f"the randomness {label!r} of {self.address} is asked for twice in one round")
+        self._claimed[label] = shape
         return prg.uniform(self.seed, self.address, label, shape)
 
-    def mul(self, shape: Shape) -> MulTriples:
-        self._claim("mul")
-        if self.triples is None:
-            raise ValueError(f"stage {self.address.stage} needs multiplication triples and no store was given")
-        shares = mul_shares(self.triples.seed, self.address, shape)
-        return shares._replace(c=self.triples.correction(self.address, "mul.c")) if self.triples.corrected else shares
+    def correlated(self, kind: Kind, part: str) -> Array:
+        need = Need(self.scope, kind)
+        if self._claimed.setdefault(self.scope + kind.name, kind) != kind:
+            raise ValueError(f"two kinds {kind.name!r} are asked for at {self.address} in one round")
+        label = need.label(part)
+        if label not in self._expanded:
+            self._expanded[label] = self._share(need, part_of(kind, part))
+        return self._expanded[label]
 
-    def _claim(self, label: str) -> None:
-        if label in self._used:
-            raise ValueError(f"the randomness {label!r} of {self.address} is asked for twice in one round")
-        self._used.add(label)
+    def scoped(self, scope: str) -> "AddressedRandomness":
+        inner = self.scope + scope
+        return AddressedRandomness(
+            self.party, self.seed, self.triples, self.address, inner, self._claimed, self._expanded
+        )
+
+    def _share(self, need: Need, part: Part) -> Array:
+        if self.triples is None:
+            raise ValueError(f"stage {self.address.stage} needs correlated randomness and no store was given")
+        if self.party not in part.holders:
+            raise ValueError(f"party {self.party} holds no share of {need.label(part.name)}")
+        if part in need.kind.bound() and part.holders[-1] == self.party:
+            return self.triples.correction(self.address, need.label(part.name))
+        return expand(self.triples.seed, self.triples.at(self.address), need.scope, need.kind, part)
 
 
 @dataclass
 class ShapeRecorder:
     """`Randomness` for a trace: zeros of the right shape, and a record of what was asked for."""
 
-    mul_shapes: list[Shape] = field(default_factory=list)
+    scope: str = ""
+    needs: dict[Need, None] = field(default_factory=dict)
 
     def uniform(self, label: str, shape: Shape) -> ring.Ring:
         del label
         return np.zeros(shape, ring.DTYPE)
 
-    def mul(self, shape: Shape) -> MulTriples:
-        self.mul_shapes.append(shape)
-        zeros = np.zeros(shape, ring.DTYPE)
-        return MulTriples(zeros, zeros, zeros)
+    def correlated(self, kind: Kind, part: str) -> Array:
+        self.needs[Need(self.scope, kind)] = None
+        found = part_of(kind, part)
+        return np.zeros(found.shape, found.dtype)
+
+    def scoped(self, scope: str) -> "ShapeRecorder":
+        return ShapeRecorder(self.scope + scope, self.needs)

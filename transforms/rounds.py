@@ -8,7 +8,8 @@ halves, because a triple is expanded again on receive and never carried through 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 import numpy as np
 
@@ -20,6 +21,12 @@ from veilmeans.transforms.randomness import Randomness
 
 Route = Callable[[int, int], tuple[int, ...]]
 """(sender, M) -> the parties it sends to in this round. Public, so each knows whom to expect a message from."""
+
+
+def to_nobody(sender: int, parties: int) -> tuple[int, ...]:
+    """Nobody sends anything: local work."""
+    del sender, parties
+    return ()
 
 
 def to_all(sender: int, parties: int) -> tuple[int, ...]:
@@ -59,7 +66,23 @@ class Inbox:
         """Σ over all parties of the array `name`, mine included."""
         return ring.total([mine, *(self.from_peer(peer, name, mine) for peer in self.messages)])
 
+    def opened_xor(self, name: str, mine: Array) -> Array:
+        """⊕ over all parties of the array `name`, mine included."""
+        return reduce(np.bitwise_xor, (self.from_peer(peer, name, mine) for peer in self.messages), mine)
 
+    def scoped(self, scope: str) -> "Inbox":
+        """The part of each message whose names begin with `scope`."""
+        return Inbox(
+            self.party,
+            {
+                peer: {name.removeprefix(scope): array for name, array in arrays.items() if name.startswith(scope)}
+                for peer, arrays in self.messages.items()
+            },
+        )
+
+
+Local = Callable[[Party, Arrays], Arrays]
+"""Work on one party's own state."""
 Send = Callable[[Party, Arrays, Randomness], Sent]
 Receive = Callable[[Party, Arrays, Inbox, Randomness], Arrays]
 
@@ -105,6 +128,16 @@ class Protocol:
     def __len__(self) -> int:
         return len(self.rounds)
 
+    def after(self, work: Local) -> "Protocol":
+        """The same with local work before the first round's send."""
+        first, *rest = self.rounds
+        return Protocol(self.name, (replace(first, send=partial(_send_after, work, first.send)), *rest))
+
+    def then(self, work: Local) -> "Protocol":
+        """The same with local work after the last round's receive."""
+        *rest, last = self.rounds
+        return Protocol(self.name, (*rest, replace(last, receive=partial(_receive_then, work, last.receive))))
+
     def named(self, name: str) -> "Protocol":
         return Protocol(name, self.rounds)
 
@@ -119,3 +152,57 @@ def require(state: Arrays, name: str) -> ring.Ring:
     if array.dtype != ring.DTYPE:
         raise TypeError(f"{name!r} is {array.dtype}, not {np.dtype(ring.DTYPE)}")
     return array
+
+
+def without(state: Arrays, *names: str) -> dict[str, Array]:
+    """The state less some arrays."""
+    return {name: array for name, array in state.items() if name not in names}
+
+
+def local(name: str, work: Local) -> Round:
+    """A round in which nobody sends anything."""
+    return Round(name, _send_nothing, partial(_only_work, work), sends="nothing", route=to_nobody)
+
+
+def together(name: str, *rounds: Round) -> Round:
+    """Independent rounds in one: their messages share one message, their work touches different arrays."""
+    sends = "; ".join(round_.sends for round_ in rounds)
+    return Round(name, partial(_send_together, rounds), partial(_receive_together, rounds), sends)
+
+
+def _send_after(work: Local, send: Send, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    return send(party, work(party, state), randomness)
+
+
+def _receive_then(
+    work: Local, receive: Receive, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
+    return work(party, receive(party, state, inbox, randomness))
+
+
+def _send_nothing(party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    del party, randomness
+    return Sent(state)
+
+
+def _only_work(work: Local, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+    del inbox, randomness
+    return work(party, state)
+
+
+def _send_together(rounds: tuple[Round, ...], party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    message: dict[str, Array] = {}
+    for number, round_ in enumerate(rounds):
+        sent = round_.send(party, state, randomness.scoped(f"{number}/"))
+        state = sent.state
+        message |= {f"{number}/{name}": array for name, array in sent.message.items()}
+    return Sent(state, message)
+
+
+def _receive_together(
+    rounds: tuple[Round, ...], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
+    for number, round_ in enumerate(rounds):
+        scope = f"{number}/"
+        state = round_.receive(party, state, inbox.scoped(scope), randomness.scoped(scope))
+    return state

@@ -11,7 +11,7 @@ from veilmeans.io.connect import open_exchange
 from veilmeans.io.exchange import Exchange, Outgoing, read_arrays
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
@@ -30,7 +30,7 @@ class OpenSeat:
     iteration: int
     exchange: Exchange
     seed: bytes
-    triples: TripleStore | None
+    triples: StoreRun | None
     scratch: Scratch
     timeout: float
 
@@ -38,7 +38,7 @@ class OpenSeat:
         return Address(self.run, self.iteration, stage.name, shard)
 
     def randomness(self, stage: Stage, shard: int) -> AddressedRandomness:
-        return AddressedRandomness(self.seed, self.triples, self.address(stage, shard))
+        return AddressedRandomness(self.party.index, self.seed, self.triples, self.address(stage, shard))
 
     def outgoing(self, stage: Stage, shard: int, sent: Sent) -> list[Outgoing]:
         """The messages of one shard's send."""
@@ -63,26 +63,34 @@ class OpenSeat:
 
 @dataclass(frozen=True)
 class Seat:
-    """A party's place in one iteration of a run: configuration and `binding`, the keyed digest of data and job."""
+    """A party's place in one iteration of a run.
+
+    `binding` is the keyed digest of data and job, `store_number` what the run has claimed of the triple store.
+    """
 
     config: JobConfig
     binding: str
     iteration: int = 0
+    store_number: int | None = None
 
     def open(self) -> OpenSeat:
         """Read the secrets and connect; called where the rounds run."""
         config = self.config
-        store = config.triples_folder
         return OpenSeat(
             party=config.me,
             run=config.run,
             iteration=self.iteration,
             exchange=open_exchange(config),
             seed=prg.derive(read_secret(config.seed), f"run {config.run} {self.binding}"),
-            triples=TripleStore.open(store) if store.exists() else None,
+            triples=self._store_run(),
             scratch=Scratch(config.scratch_root),
             timeout=config.exchange.timeout_s,
         )
+
+    def _store_run(self) -> StoreRun | None:
+        if self.store_number is None:
+            return None
+        return StoreRun(TripleStore.open(self.config.store_folder), self.store_number)
 
 
 @dataclass

@@ -16,40 +16,37 @@ import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.io.inputs import read_shard
+from veilmeans.io.triples import Manifest
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol, report
-from veilmeans.transforms.multiply import MULTIPLY, finish, mask
-from veilmeans.transforms.randomness import Randomness
+from veilmeans.transforms.multiply import multiply
 from veilmeans.transforms.reveal import REVEAL
-from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require
+from veilmeans.transforms.rounds import Protocol, require
 from veilmeans.transforms.seat import Seat
 from veilmeans.transforms.share import SHARE
+from veilmeans.transforms.triples import CheckTriples
 
 OPENING = REVEAL.named("sums-opening")
 
 
 def product_protocol(left: int, right: int) -> Protocol:
     """Share all columns, then append the product of columns `left` and `right` as one more."""
-    (smul,) = MULTIPLY.rounds
-    columns = Round("product", partial(_mask, left, right), partial(_finish, left, right), sends=smul.sends)
-    return Protocol("sums", (*SHARE.rounds, columns))
+    product = multiply("left", "right", "product").after(partial(_factors, left, right)).then(_append)
+    return (SHARE + product).named("sums")
 
 
-def _mask(left: int, right: int, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    return Sent(state, mask(party, _factors(left, right, state), randomness).message)
-
-
-def _finish(left: int, right: int, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    product = finish(party, _factors(left, right, state), inbox, randomness)
-    return {"x": np.concatenate([require(state, "x"), require(product, "x")], axis=1)}
-
-
-def _factors(left: int, right: int, state: Arrays) -> Arrays:
+def _factors(left: int, right: int, party: Party, state: Arrays) -> Arrays:
+    del party
     x = require(state, "x")
-    return {"x": x[:, left : left + 1], "y": x[:, right : right + 1]}
+    return {"x": x, "left": x[:, left : left + 1].copy(), "right": x[:, right : right + 1].copy()}
+
+
+def _append(party: Party, state: Arrays) -> Arrays:
+    del party
+    return {"x": np.concatenate([require(state, "x"), require(state, "product")], axis=1)}
 
 
 @dataclass
@@ -106,6 +103,7 @@ class ColumnSums(beam.PTransform):
     """Shard numbers in; one element out: the sums of all parties' columns, then the inner product."""
 
     seat: Seat
+    manifest: Manifest
     file: Path
     left: int
     right: int
@@ -114,6 +112,7 @@ class ColumnSums(beam.PTransform):
         return (
             numbers
             | ReadShards(self.file)
+            | CheckTriples(self.seat, self.manifest)
             | RunProtocol(product_protocol(self.left, self.right), self.seat)
             | SumRows()
             | beam.ParDo(OpenSums(self.seat)).with_output_types(Shard)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from veilmeans.schemas.arrays import Array, Arrays, nbytes
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.randomness import Shape, ShapeRecorder
+from veilmeans.transforms.randomness import Need, Shape, ShapeRecorder
 from veilmeans.transforms.rounds import Inbox, Protocol, Stage
 
 Shapes = Mapping[str, tuple[Shape, str]]
@@ -20,12 +20,12 @@ Shapes = Mapping[str, tuple[Shape, str]]
 
 @dataclass(frozen=True)
 class StageTrace:
-    """One round: what crosses, bytes sent by each party to all its peers together, triples used."""
+    """One round: what crosses, bytes sent by each party to all its peers together, correlated randomness used."""
 
     name: str
     sends: str
     sent: tuple[int, ...]
-    mul_shapes: tuple[Shape, ...]
+    needs: tuple[Need, ...]
 
 
 def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
@@ -41,18 +41,14 @@ def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
 
 
 def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> tuple[list[Arrays], StageTrace]:
-    round_ = stage.round
-    recorder = ShapeRecorder()
-    sent = [
-        round_.send(party, state, recorder if party.first else ShapeRecorder())
-        for party, state in zip(parties, states, strict=True)
-    ]
+    round_, recorder = stage.round, ShapeRecorder()
+    sent = [round_.send(party, state, recorder) for party, state in zip(parties, states, strict=True)]
     bytes_sent = tuple(sum(nbytes(sent[p.index].for_peer(to)) for to in round_.recipients(p)) for p in parties)
     received = []
     for party in parties:
         inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in round_.senders(party)})
-        received.append(round_.receive(party, sent[party.index].state, inbox, ShapeRecorder()))
-    return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.mul_shapes))
+        received.append(round_.receive(party, sent[party.index].state, inbox, recorder))
+    return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.needs))
 
 
 def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -> Table:

@@ -1,0 +1,214 @@
+"""What the arithmetic costs, without Beam and network: comparisons, F_min^k, products mod 2^64, the dealer.
+
+All parties run in step in this one process, and their work is counted together; a party expands its triples from its
+seed as in a real run, and the corrections lie in memory. Seconds are of one core (time.process_time), the
+least of some tries.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from scipy.sparse import csr_array, random_array
+
+from benchmarks.report import Figure, parser, publish
+from veilmeans.crypto import bits, products, ring
+from veilmeans.io.triples import correction_name, store_address
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.compare import Comparison, sign
+from veilmeans.transforms.deal import deal
+from veilmeans.transforms.minimum import Tree, minimum
+from veilmeans.transforms.randomness import AddressedRandomness
+from veilmeans.transforms.rounds import Inbox, Protocol, Stage
+from veilmeans.transforms.trace import StageTrace, trace
+
+PARTIES = 2
+COUNT = 65_536
+"""Comparisons in one batch."""
+ROWS, COLUMNS, CLUSTERS = 1_000_000, 16, 5
+SPARSE_ROWS, SPARSE_COLUMNS, DENSITY = 100_000, 1_000, 0.01
+REPEATS = 7
+STORE = "bench"
+
+
+@dataclass
+class MemoryStore:
+    """What a round asks of a party's triple store: its seed, and the corrections in memory."""
+
+    seed: bytes
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+    def at(self, place: Address) -> Address:
+        return store_address(STORE, 0, place)
+
+    def correction(self, place: Address, label: str) -> Array:
+        return self.arrays[correction_name(place.stage, label)]
+
+    def nbytes(self) -> int:
+        return len(self.seed) + sum(array.nbytes for array in self.arrays.values())
+
+
+def seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Processor seconds, the least of some tries after one to warm up."""
+    work()
+    return min(_timed(work) for _ in range(repeats))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def address(stage: str) -> Address:
+    return Address("bench", 0, stage, 0)
+
+
+def traced(protocol: Protocol, shape: tuple[int, ...], name: str) -> list[StageTrace]:
+    return trace(protocol, [{name: (shape, "uint64")}] * PARTIES)
+
+
+def fill(stores: Sequence[MemoryStore], stages: Sequence[StageTrace]) -> None:
+    """The dealer's work, from shapes only."""
+    needs = {stage.name: stage.needs for stage in stages}
+    for party, arrays in deal([store.seed for store in stores], STORE, 0, address(""), needs).items():
+        stores[party].arrays = arrays
+
+
+def new_stores() -> list[MemoryStore]:
+    return [MemoryStore(os.urandom(32)) for _ in range(PARTIES)]
+
+
+def step(stage: Stage, stores: Sequence[MemoryStore], states: Sequence[Arrays]) -> list[Arrays]:
+    """One round of all parties: every send, then every receive."""
+    parties = [Party(i, tuple("ab")) for i in range(PARTIES)]
+
+    def randomness(party: Party) -> AddressedRandomness:
+        store = stores[party.index]
+        return AddressedRandomness(party.index, store.seed, store, address(stage.name))  # type: ignore[arg-type]
+
+    sent = [stage.round.send(party, states[party.index], randomness(party)) for party in parties]
+    inboxes = [Inbox(p, {i: sent[i].for_peer(p.index) for i in stage.round.senders(p)}) for p in parties]
+    return [
+        stage.round.receive(party, sent[party.index].state, inbox, randomness(party))
+        for party, inbox in zip(parties, inboxes, strict=True)
+    ]
+
+
+def run(protocol: Protocol, stores: Sequence[MemoryStore], states: Sequence[Arrays]) -> list[Arrays]:
+    """All rounds of all parties."""
+    after = list(states)
+    for stage in protocol.stages():
+        after = step(stage, stores, after)
+    return after
+
+
+def uniform(*shape: int, seed: int = 0) -> ring.Ring:
+    return np.random.default_rng(seed).integers(0, 2**64, shape, np.uint64)
+
+
+def shared(values: ring.Ring, name: str) -> list[Arrays]:
+    """States of two parties that share `values`."""
+    mask = uniform(*values.shape, seed=1)
+    return [{name: mask}, {name: values - mask}]
+
+
+def comparisons(width: int, rate: float | None, most_bytes: float, most_rounds: int | None) -> list[Figure]:
+    """Comparisons of `width` bits: how many in a second, bytes, rounds, and what the dealer makes for them."""
+    protocol = sign(Comparison("x", "b", width), PARTIES)
+    stages = traced(protocol, (COUNT,), "x")
+    stores = new_stores()
+    dealer = seconds(partial(fill, stores, stages), 3)
+    values = ring.encode(np.random.default_rng(2).integers(-(2 ** (width - 1)), 2 ** (width - 1), COUNT))
+    states = shared(values, "x")
+    check_signs(run(protocol, stores, states), values)
+    speed = COUNT / seconds(partial(run, protocol, stores, states)) / 1e6
+    sent = max(sum(stage.sent[i] for stage in stages) for i in range(PARTIES)) / COUNT
+    name, million = f"CMP, {width} bits, {PARTIES} parties", 1e6 / COUNT
+    return [
+        _against(Figure.at_least, f"{name}: both parties' work", speed, "million/s and core", rate),
+        Figure.at_most(f"{name}: sent by a party", sent, "bytes each", most_bytes),
+        _against(Figure.at_most, f"{name}: rounds", len(protocol), "", most_rounds),
+        Figure(f"{name}: dealer", dealer * million, "s per million"),
+        Figure(f"{name}: stores", sum(store.nbytes() for store in stores) * million / 1e6, "MB per million"),
+    ]
+
+
+def check_signs(states: Sequence[Arrays], values: ring.Ring) -> None:
+    """A benchmark of wrong results would be worth nothing."""
+    found = bits.unpack(states[0]["b"] ^ states[1]["b"], values.size)
+    if not np.array_equal(found, ring.decode(values) < 0):
+        raise ArithmeticError("the comparison gives wrong signs")
+
+
+def _against(
+    kind: Callable[[str, float, str, float], Figure], name: str, value: float, unit: str, target: float | None
+) -> Figure:
+    return Figure(name, value, unit) if target is None else kind(name, value, unit, target)
+
+
+def tree() -> list[Figure]:
+    """F_min^k."""
+    rows = COUNT // 4
+    protocol = minimum(Tree(), CLUSTERS, PARTIES)
+    stages, stores = traced(protocol, (CLUSTERS, rows), "d"), new_stores()
+    fill(stores, stages)
+    states = shared(uniform(CLUSTERS, rows, seed=3) >> np.uint64(2), "d")
+    took = seconds(partial(run, protocol, stores, states))
+    sent = sum(stage.sent[0] for stage in stages) / rows
+    name = f"F_min^k, k = {CLUSTERS}, 64 bits"
+    return [
+        Figure(f"{name}: both parties' work", rows / took / 1e6, "million rows/s and core"),
+        Figure(f"{name}: sent by a party", sent, "bytes per row"),
+        Figure(f"{name}: rounds", len(protocol), ""),
+    ]
+
+
+def dense(transposed: bool) -> list[Figure]:
+    """X·Y or Xᵀ·Z against numpy's @."""
+    matrix = uniform(ROWS, COLUMNS)
+    left = matrix.T if transposed else matrix
+    right = uniform(left.shape[1], CLUSTERS, seed=4)
+    if not np.array_equal(products.matmul(left, right), left @ right):
+        raise ArithmeticError("the product is wrong")
+    ours, numpys = seconds(lambda: products.matmul(left, right), 3 * REPEATS), seconds(lambda: left @ right, 3)
+    name = f"{left.shape[0]:,}×{left.shape[1]:,} · {right.shape[0]:,}×{CLUSTERS}"
+    return [
+        Figure(f"{name}: of the left matrix", matrix.nbytes / ours / 1e9, "GB/s"),
+        Figure(f"{name}: ours", ours * 1e3, "ms"),
+        Figure(f"{name}: numpy's @", numpys * 1e3, "ms"),
+        Figure.at_least(f"{name}: quicker than numpy's @", numpys / ours, "×", 5),
+    ]
+
+
+def sparse() -> list[Figure]:
+    """CSR products; the loop is scipy's own, so the difference to `left @ right` is what our checks cost."""
+    pattern = random_array((SPARSE_ROWS, SPARSE_COLUMNS), density=DENSITY, format="csr", rng=np.random.default_rng(5))
+    left = csr_array((uniform(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
+    right, tall = uniform(SPARSE_COLUMNS, CLUSTERS), uniform(SPARSE_ROWS, CLUSTERS)
+    ours = seconds(lambda: products.sparse_matmul(left, right))
+    flipped = seconds(lambda: products.sparse_matmul_transposed(left, tall))
+    scipys = seconds(lambda: left @ right)
+    size = left.data.nbytes + left.indices.nbytes + left.indptr.nbytes
+    name = f"sparse {SPARSE_ROWS:,}×{SPARSE_COLUMNS:,}, {DENSITY:.0%}, · {CLUSTERS} columns"
+    return [
+        Figure(f"{name}: of the left matrix", size / ours / 1e9, "GB/s"),
+        Figure(f"{name}: ours", ours * 1e3, "ms"),
+        Figure(f"{name}: ours, transposed", flipped * 1e3, "ms"),
+        Figure(f"{name}: scipy's @", scipys * 1e3, "ms"),
+    ]
+
+
+def main() -> None:
+    arguments = parser(__doc__).parse_args()
+    figures = [*comparisons(64, 1.5, 32, 7), *comparisons(32, None, 17, None)]
+    publish([*figures, *tree(), *dense(False), *dense(True), *sparse()], arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""`veilmeans offline`: make a store of correlated randomness, by a dealer that knows shapes and never sees data.
+
+The dealer's side is a Beam pipeline over (run number, iteration, shard): it expands the parties' seeds, and sends each
+party the corrections that the others' shares determine. A party's side takes them into its store, shard by shard.
+Neither holds more than a shard at a time.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from functools import partial
+
+import apache_beam as beam
+import numpy as np
+
+from veilmeans.crypto.prg import SEED_SIZE, derive
+from veilmeans.io.connect import open_exchange
+from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.handshake import check_bindings, shake_hands
+from veilmeans.io.keys import read_secret, write_secret
+from veilmeans.io.triples import Manifest, TripleStore
+from veilmeans.pipelines.jobs import job_plan
+from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.party import Party
+from veilmeans.schemas.terms import Terms
+from veilmeans.transforms.deal import corrections_for, deal
+from veilmeans.transforms.plan import Plan
+from veilmeans.transforms.rounds import Inbox
+
+log = logging.getLogger(__name__)
+
+SEEDS = "offline.seed"
+Place = tuple[int, int, int]
+"""Run number, iteration, shard."""
+
+
+def run_offline(config: JobConfig) -> Manifest:
+    """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
+    if config.dealer is None:
+        raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
+    plan, config = job_plan(config), config.offline()
+    wanted = config.needed_triples
+    manifest = Manifest(wanted.store, wanted.runs, wanted.iterations, wanted.rows, plan.digest())
+    terms = _terms(config, manifest)
+    check_bindings(config.run_folder, config.party, terms)
+    if not finished(config):
+        with seated(config) as exchange:
+            shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
+            work = _deal if config.party == config.dealer else _take_in
+            work(exchange, config, plan, manifest)
+            say_farewell(exchange, config, iteration=wanted.iterations)
+    return manifest
+
+
+def _terms(config: JobConfig, manifest: Manifest) -> dict[str, Terms]:
+    """What each member is told. Fields are compared in order of their names: the digest's sorts last."""
+    agreed = {
+        **agreed_terms(config),
+        "triples.runs": manifest.runs,
+        "triples.iterations": manifest.iterations,
+        "triples.rows": manifest.rows,
+        "work of the job": manifest.plan[:16],
+    }
+    return {peer: Terms(agreed) for peer in config.peers}
+
+
+def _places(plan: Plan, manifest: Manifest) -> list[Place]:
+    return [
+        (number, iteration, shard)
+        for number in range(manifest.runs)
+        for iteration in range(manifest.iterations)
+        for shard in range(len(plan.shard_lengths()))
+    ]
+
+
+def _deal(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
+    where = Address(config.run, 0, SEEDS, 0)
+    seeds = [(name, np.frombuffer(seed, np.uint8)) for name, seed in zip(config.parties, _seeds(config), strict=True)]
+    exchange.put_all([Outgoing.of(Key(where, config.party, name), {"seed": seed}) for name, seed in seeds])
+    run_pipeline(config, partial(_build, _places(plan, manifest), DealShards(config, plan, manifest.store)))
+
+
+def _take_in(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
+    key = Key(Address(config.run, 0, SEEDS, 0), config.dealer or "", config.party)
+    expected = {"seed": np.zeros(SEED_SIZE, np.uint8)}
+    seed = _dealt(exchange, key, expected, config.exchange.timeout_s)["seed"].tobytes()
+    store = TripleStore.create(config.store_folder, manifest, seed)
+    run_pipeline(config, partial(_build, _places(plan, manifest), TakeShards(config, plan, manifest)))
+    store.complete()
+
+
+def _build(places: list[Place], work: beam.DoFn, pipeline: beam.Pipeline) -> None:
+    _ = pipeline | "Places" >> beam.Create(places) | "Spread" >> beam.Reshuffle() | "Shards" >> beam.ParDo(work)
+
+
+class DealShards(beam.DoFn):
+    """The dealer: corrections of one shard, on their way to the parties."""
+
+    def __init__(self, config: JobConfig, plan: Plan, store: str) -> None:
+        self.config, self.plan, self.store = config, plan, store
+
+    def setup(self) -> None:
+        self.exchange = open_exchange(self.config)
+        self.seeds = _seeds(self.config)
+
+    def process(self, place: Place) -> Iterator[int]:
+        number, iteration, shard = place
+        needs = self.plan.needs(shard, self.plan.shard_lengths()[shard])
+        dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
+        for party, arrays in dealt.items():
+            key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
+            self.exchange.put_all([Outgoing.of(key, arrays)])
+        yield len(dealt)
+
+
+class TakeShards(beam.DoFn):
+    """A party: corrections of one shard, into the store. The dealer waits for nobody, so waiting for it is safe."""
+
+    def __init__(self, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
+        self.config, self.plan, self.manifest = config, plan, manifest
+
+    def setup(self) -> None:
+        self.exchange = open_exchange(self.config)
+        self.store = TripleStore(self.config.store_folder, self.manifest, b"")
+
+    def process(self, place: Place) -> Iterator[int]:
+        number, iteration, shard = place
+        expected = corrections_for(self.config.me.index, self.plan.needs(shard, self.plan.shard_lengths()[shard]))
+        if not expected or self.store.has_corrections(number, iteration, shard):
+            return
+        key = Key(_message_address(self.config, place), self.config.dealer or "", self.config.party)
+        arrays = _dealt(self.exchange, key, expected, self.config.exchange.timeout_s)
+        self.store.write_corrections(number, iteration, shard, arrays)
+        yield len(arrays)
+
+
+def _message_address(config: JobConfig, place: Place) -> Address:
+    number, iteration, shard = place
+    return Address(config.run, iteration, f"offline.{number}", shard)
+
+
+def _dealt(exchange: Exchange, key: Key, expected: Arrays, timeout: float) -> dict[str, Array]:
+    """A message of the dealer's, whose arrays must have the shapes and types expected."""
+    inbox = Inbox(Party(1, (key.sender, key.recipient)), {0: get_arrays(exchange, key, timeout)})
+    return {name: inbox.from_peer(0, name, like) for name, like in expected.items()}
+
+
+def _seeds(config: JobConfig) -> list[bytes]:
+    """One seed for each party from a fresh secret of the store, kept so that a dealer started again deals the same."""
+    file = config.run_folder / "dealer.seed"
+    if not file.exists():
+        write_secret(file, os.urandom(SEED_SIZE))
+    return [derive(read_secret(file), f"party {name}") for name in config.parties]

@@ -1,0 +1,47 @@
+"""A run and its store of triples: open it, see that it suffices, agree with the peers on a part of it, claim that."""
+
+import numpy as np
+
+from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.triples import TripleStore
+from veilmeans.pipelines.jobs import job_plan
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import InputError, RefusedError
+from veilmeans.schemas.message import Key
+
+_STAGE = "triples"
+
+
+def open_store(config: JobConfig, rows: int, iterations: int = 1) -> TripleStore:
+    """The store, checked to be made for this job and these rows."""
+    planned = config.needed_triples.rows
+    if rows != planned:
+        raise InputError(f"the data of {config.party} have {rows:,} rows, and triples.rows is {planned:,}")
+    store = TripleStore.open(config.store_folder)
+    store.require(iterations=iterations, plan=job_plan(config).digest())
+    return store
+
+
+def check_claim(config: JobConfig, store: TripleStore, binding: str) -> None:
+    """Refuse, before anything is sent, a run that has no part of the store and can get none."""
+    if store.claimed(config.run, binding) is None:
+        store.require(runs=1)
+
+
+def claim_triples(exchange: Exchange, config: JobConfig, store: TripleStore, binding: str) -> int:
+    """The run number that all parties use: the lowest that is free at every one of them. Claimed before it is used."""
+    known = store.claimed(config.run, binding)
+    if known is not None:
+        return known.number
+    store.require(runs=1)
+    where = Address(config.run, 0, _STAGE, 0)
+    mine = {"next": np.array([store.next_number()], np.uint64)}
+    exchange.put_all([Outgoing.of(Key(where, config.party, peer), mine) for peer in config.peers])
+    numbers = [store.next_number()]
+    for peer in config.peers:
+        heard = get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s).get("next")
+        if heard is None or heard.shape != (1,) or heard.dtype != np.uint64:
+            raise RefusedError(f"{peer} did not say which part of the store is free")
+        numbers.append(int(heard[0]))
+    return store.claim(max(numbers), config.run, binding).number

@@ -1,0 +1,53 @@
+"""`veilmeans` commands as processes, forked from a server that has imported everything: they start at once."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from chaos import PATIENCE, in_a_process
+from parties import write_config
+from veilmeans.schemas.config import JobConfig
+
+
+class Command:
+    """One command with one party's configuration, running."""
+
+    def __init__(self, command: str, config: JobConfig, folder: Path) -> None:
+        file = write_config(config, folder / f"{config.party}.yaml")
+        self.log = folder / f"{config.party}-{time.monotonic_ns()}.log"
+        self.process: BaseProcess = in_a_process(_run, [command, "--config", str(file)], self.log)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def wait(self) -> tuple[int, str]:
+        """Exit code and output; a process that does not end is killed, and that is an error."""
+        self.process.join(PATIENCE)
+        code = self.process.exitcode
+        output = self.log.read_text()
+        if code is None:
+            self.kill()
+            raise AssertionError(f"still running after {PATIENCE:g} s: {output}")
+        return code, output
+
+
+def run_all(command: str, configs: Mapping[str, JobConfig], folder: Path) -> dict[str, tuple[int, str]]:
+    """Start everyone at once; exit code and output of each."""
+    running = {name: Command(command, config, folder) for name, config in configs.items()}
+    return {name: each.wait() for name, each in running.items()}
+
+
+def _run(arguments: list[str], log: Path) -> None:
+    from veilmeans.pipelines.cli import main
+
+    output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    logging.getLogger().handlers.clear()  # Beam made one when it was imported; a new process has none
+    sys.argv = ["veilmeans", *arguments]
+    main()

@@ -1,0 +1,265 @@
+"""Correlated randomness of every kind: the parties' shares together obey its relation, in Python's integers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from veilmeans.crypto import prg
+from veilmeans.crypto.correlations import (
+    And,
+    DaBit,
+    Inject,
+    Kind,
+    MatMul,
+    Mul,
+    Operand,
+    PairAnd,
+    Part,
+    Trunc,
+    corrections,
+    expand,
+)
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array
+
+MODULUS = 2**64
+HERE = Address("store.0", 3, "p.02.r", 5)
+COUNTS = [1, 7, 8, 9]
+Values = Mapping[str, Array]
+
+
+def seeds(parties: int) -> list[bytes]:
+    return [prg.derive(b"correlations", str(i)) for i in range(parties)]
+
+
+def shares_of(kind: Kind, parties: int, address: Address = HERE, scope: str = "") -> dict[str, dict[int, Array]]:
+    """Part -> holder -> share, as the parties have them: expanded, or corrected at the last holder of a bound part."""
+    own = seeds(parties)
+    corrected = corrections(own, address, scope, kind)
+    assert set(corrected) == set(kind.bound())
+    result: dict[str, dict[int, Array]] = {}
+    for part in (*kind.free(), *kind.bound()):
+        shares = {i: expand(own[i], address, scope, kind, part) for i in part.holders}
+        if part in corrected:
+            shares[part.holders[-1]] = corrected[part]
+        for share in shares.values():
+            assert (share.shape, share.dtype) == (part.shape, part.dtype)
+        result[part.name] = shares
+    return result
+
+
+def values_of(kind: Kind, parties: int, address: Address = HERE, scope: str = "") -> dict[str, Array]:
+    shares = shares_of(kind, parties, address, scope)
+    return {part.name: part.total(list(shares[part.name].values())) for part in (*kind.free(), *kind.bound())}
+
+
+def flat(array: Array) -> list[int]:
+    return [int(value) for value in array.reshape(-1)]
+
+
+def bit_list(packed: Array, count: int) -> list[int]:
+    """Bit b of byte j belongs to value j + b·n/8."""
+    return [int(packed[i % len(packed)]) >> (i // len(packed)) & 1 for i in range(count)]
+
+
+def is_product(_: Kind, v: Values) -> None:
+    assert flat(v["c"]) == [a * b % MODULUS for a, b in zip(flat(v["a"]), flat(v["b"]), strict=True)]
+
+
+def is_and(kind: And, v: Values) -> None:
+    for i in range(kind.outputs):
+        assert flat(v[f"c{i}"]) == [a & b for a, b in zip(flat(v["a"]), flat(v[f"b{i}"]), strict=True)]
+    assert set(v) == {"a"} | {f"{name}{i}" for name in "bc" for i in range(kind.outputs)}
+
+
+def is_pair_and(_: Kind, v: Values) -> None:
+    assert flat(v["c"]) == [a & b for a, b in zip(flat(v["a"]), flat(v["b"]), strict=True)]
+
+
+def is_injection(kind: Inject, v: Values) -> None:
+    r = bit_list(v["bit"], kind.count)
+    assert flat(v["r"]) == r
+    assert flat(v["ra"]) == [b * a for b, a in zip(r, flat(v["a"]), strict=True)]
+
+
+def is_dabit(kind: DaBit, v: Values) -> None:
+    assert flat(v["r"]) == bit_list(v["bit"], kind.count)
+
+
+def is_truncation(kind: Trunc, v: Values) -> None:
+    r = flat(v["bits"])
+    assert flat(v["r"]) == r
+    assert flat(v["high"]) == [value >> kind.shift for value in r]
+    assert flat(v["top"]) == [value >> 63 for value in r]
+
+
+def is_operand(kind: Operand, v: Values) -> None:
+    assert set(v) == {"u"}
+    assert v["u"].shape == kind.shape
+
+
+def is_matrix_product(kind: MatMul, v: Values) -> None:
+    u = (v["u"].T if kind.transposed else v["u"]).tolist()
+    columns = list(zip(*v["v"].tolist(), strict=True))
+    expected = [[sum(a * b for a, b in zip(row, c, strict=True)) % MODULUS for c in columns] for row in u]
+    assert v["w"].tolist() == expected
+    assert v["w"].shape == (kind.rows, kind.columns)
+
+
+Check = Callable[..., None]
+
+
+def kinds(parties: int, n: int) -> list[tuple[Kind, Check]]:
+    """Every kind, sized by n."""
+    owner, peer = parties - 1, 0
+    return [
+        (Mul(parties, (n,)), is_product),
+        (Mul(parties, (n, 3)), is_product),
+        *((And(parties, (n,), dtype, outputs), is_and) for outputs in (1, 2, 3) for dtype in (np.uint8, np.uint64)),
+        (And(parties, (2, n), np.uint16), is_and),
+        *((PairAnd((n,), dtype), is_pair_and) for dtype in (np.uint8, np.uint16, np.uint32, np.uint64)),
+        (Inject(parties, n), is_injection),
+        (DaBit(parties, n), is_dabit),
+        *((Trunc(parties, n, shift), is_truncation) for shift in (1, 20, 61)),
+        (Operand(owner, peer, (n, 2), "operand"), is_operand),
+        (MatMul(owner, peer, n, 3, 2, "operand"), is_matrix_product),
+        (MatMul(peer, owner, n, 3, 2, "operand"), is_matrix_product),
+        (MatMul(owner, peer, 3, n, 2, "operand", transposed=True), is_matrix_product),
+        (MatMul(peer, owner, n, 2, 3, "operand", transposed=True), is_matrix_product),
+    ]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("parties", [2, 3, 4])
+def test_what_the_shares_add_up_to_obeys_the_relation(parties: int, count: int) -> None:
+    for kind, check in kinds(parties, count):
+        for scope in ("", "1/"):
+            check(kind, values_of(kind, parties, HERE, scope))
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_large_product_of_matrices(parties: int) -> None:
+    """Large enough for the compiled loop."""
+    for transposed in (False, True):
+        kind = MatMul(0, parties - 1, 50, 20, 30, "operand", transposed)
+        is_matrix_product(kind, values_of(kind, parties))
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4])
+def test_who_holds_what(parties: int) -> None:
+    everyone, two = set(range(parties)), {0, parties - 1}
+    for kind, _ in kinds(parties, 9):
+        holders = {part.name: set(part.holders) for part in (*kind.free(), *kind.bound())}
+        if isinstance(kind, PairAnd):
+            assert holders == {"a": {0}, "b": {1}, "c": {0, 1}}
+        elif isinstance(kind, Operand):
+            assert holders == {"u": {kind.owner}}
+        elif isinstance(kind, MatMul):
+            assert holders == {"u": {kind.owner}, "v": {kind.peer}, "w": two}
+        else:
+            assert all(found == everyone for found in holders.values())
+
+
+def bits_set(array: Array) -> float:
+    return float(np.unpackbits(np.ascontiguousarray(array).view(np.uint8)).mean())
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4])
+def test_corrections_and_all_other_shares_look_uniform(parties: int) -> None:
+    """4,096 bits at least; ten deviations of their mean are 0.08. An uncovered bit, top or high part is far off."""
+    for kind, _ in kinds(parties, 4096):
+        for name, shares in shares_of(kind, parties).items():
+            for i, share in shares.items():
+                spread = 5 / share.nbytes**0.5
+                assert abs(bits_set(share) - 0.5) < max(spread, 0.01), (kind, name, i)
+                if share.dtype == np.uint64:
+                    for byte in np.ascontiguousarray(share).reshape(-1, 1).view(np.uint8).T:
+                        assert abs(bits_set(byte) - 0.5) < 5 / byte.size**0.5, (kind, name, i)
+
+
+def words_in(kind: Kind, parties: int, address: Address, scope: str, skip: str = "") -> set[bytes]:
+    """All shares of all parts, as bytes."""
+    found = shares_of(kind, parties, address, scope)
+    return {share.tobytes() for name, shares in found.items() if name != skip for share in shares.values()}
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_every_part_of_every_party_at_every_address_and_scope_is_another(parties: int) -> None:
+    """`number` is a part of the run that an address names."""
+    places = [
+        (HERE, ""),
+        (HERE, "0/"),
+        (HERE, "1/"),
+        (HERE, "1/1/"),
+        (replace(HERE, run="store.1"), ""),
+        (replace(HERE, run="other.0"), ""),
+        (replace(HERE, iteration=4), ""),
+        (replace(HERE, stage="p.03.r"), ""),
+        (replace(HERE, shard=6), ""),
+    ]
+    for kind, _ in kinds(parties, 200):
+        parts = [part for part in (*kind.free(), *kind.bound()) if part.at is None]
+        one_place = sum(len(part.holders) for part in parts)
+        seen = [words_in(kind, parties, address, scope, skip="u") for address, scope in places]
+        assert len(set().union(*seen)) == one_place * len(places), kind
+
+
+def test_kinds_of_one_round_share_nothing() -> None:
+    """Among those with labels of their own: Mul, And, PairAnd, Inject, DaBit, Trunc, and MatMul of each pair."""
+    every = [
+        Mul(3, (64,)), And(3, (64,), np.uint64, 3), PairAnd((64,), np.uint64),
+        Inject(3, 64), DaBit(3, 64), Trunc(3, 64, 20),
+        *(MatMul(i, j, 8, 8, 8, "operand") for i in range(3) for j in range(3) if i != j),
+    ]  # fmt: skip
+    assert len({kind.name for kind in every}) == len(every)
+    found = [share.tobytes()[:8] for kind in every for each in shares_of(kind, 3).values() for share in each.values()]
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_fixed_operand_is_the_same_in_every_iteration_stage_and_scope(transposed: bool) -> None:
+    shape = (9, 4)
+    operand = Operand(0, 1, shape, "operand")
+    (mask,) = operand.free()
+    own = seeds(2)[0]
+    expected = expand(own, replace(HERE, iteration=0, stage="p.00.operand"), "", operand, mask)
+    rows, inner = shape[::-1] if transposed else shape
+    kind = MatMul(0, 1, rows, inner, 2, "operand", transposed)
+    u, v = kind.free()
+    products = []
+    for address in (HERE, replace(HERE, iteration=8), replace(HERE, stage="q.09.s")):
+        for scope in ("", "1/"):
+            values = values_of(kind, 2, address, scope)
+            np.testing.assert_array_equal(values["u"], expected)
+            np.testing.assert_array_equal(expand(own, address, scope, kind, u), expected)
+            is_matrix_product(kind, values)
+            products.append(values["v"].tobytes())
+    assert len(set(products)) == 6
+    assert v.at is None
+
+
+def test_the_fixed_operand_is_another_for_another_run_shard_owner_or_peer() -> None:
+    found = []
+    for address in (HERE, replace(HERE, run="store.1"), replace(HERE, shard=6)):
+        for owner, peer in ((0, 1), (0, 2), (1, 0)):
+            kind = Operand(owner, peer, (3, 3), "operand")
+            found.append(values_of(kind, 3, address)["u"].tobytes())
+    assert len(set(found)) == len(found)
+    assert (
+        expand(seeds(1)[0], HERE, "", Operand(0, 1, (3, 3), "a"), Part("u", (3, 3), (0,), at="a")).tobytes()
+        not in found
+    )
+
+
+def test_a_part_is_totalled_and_completed_by_sum_or_by_xor() -> None:
+    one, other = np.array([2**63, 5], np.uint64), np.array([2**63 + 1, 6], np.uint64)
+    by_sum, by_xor = Part("a", (2,), (0, 1)), Part("a", (2,), (0, 1), "xor")
+    assert by_sum.total([one, other]).tolist() == [1, 11]
+    assert by_xor.total([one, other]).tolist() == [1, 3]
+    assert by_sum.remainder(other, [one]).tolist() == [1, 1]
+    assert by_sum.remainder(one, [other]).tolist() == [MODULUS - 1, MODULUS - 1]
+    assert by_xor.remainder(one, [other, other]).tolist() == one.tolist()
+    for part in (by_sum, by_xor):
+        assert part.remainder(one, []).tolist() == one.tolist()
