@@ -141,7 +141,8 @@ def comparisons(width: int, rate: float | None, most_bytes: float, most_rounds: 
 
 def check_signs(states: Sequence[Arrays], values: ring.Ring) -> None:
     """A benchmark of wrong results would be worth nothing."""
-    found = bits.unpack(states[0]["b"] ^ states[1]["b"], values.size)
+    packed: bits.Packed = np.bitwise_xor(states[0]["b"], states[1]["b"])
+    found = bits.unpack(packed, values.size)
     if not np.array_equal(found, ring.decode(values) < 0):
         raise ArithmeticError("the comparison gives wrong signs")
 

@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -67,11 +68,15 @@ class GatewayExchange:
             check_size(message.key, message.payload.size, self._limit)
             by_peer.setdefault(message.key.recipient, []).append((message, Header.of(message.payload)))
         for peer, batch in by_peer.items():
-            self._patiently(self._peers[peer], partial(_put, batch), self._timeout)
+            try:
+                self._patiently(self._peers[peer], partial(_put, batch), self._timeout)
+            except PeerError:
+                self._check_refusals(batch[0][0].key)
+                raise
 
     def get(self, key: Key, timeout: float) -> pa.Buffer:
         deadline = time.monotonic() + timeout
-        while (payload := self._ask(key, deadline)) is None:
+        while (payload := self._ask(key, max(0.0, min(deadline - time.monotonic(), LONGEST_WAIT)))) is None:
             if time.monotonic() >= deadline:
                 raise PeerError(
                     f"no message {key.address} came from {key.sender} within {timeout:g} s: is its pipeline running, "
@@ -95,13 +100,18 @@ class GatewayExchange:
             client.close()
         self._clients.clear()
 
-    def _ask(self, key: Key, deadline: float) -> pa.Buffer | None:
-        wait = max(0.0, min(deadline - time.monotonic(), LONGEST_WAIT))
+    def _ask(self, key: Key, wait: float, patience: float | None = None) -> pa.Buffer | None:
+        """The payload under `key` if it comes within `wait` seconds; our own gateway may be absent for `patience`."""
         if self._local is not None:
             return self._local.wait(key, wait)
         ticket = flight.Ticket(json.dumps({"key": key.to_json(), "wait": wait}))
-        parts = self._patiently(self._own, partial(_read, ticket), wait + self._timeout)
+        parts = self._patiently(self._own, partial(_read, ticket), wait + (patience or self._timeout))
         return _join(parts)
+
+    def _check_refusals(self, key: Key) -> None:
+        """A peer that left because we refused its message is not called absent: our own gateway knows why."""
+        with suppress(PeerError, CertificateError):
+            self._ask(key, wait=0.0, patience=_LONGEST_PAUSE)
 
     def _act(self, kind: str, body: Mapping[str, object]) -> int:
         action = flight.Action(kind, json.dumps(body).encode())

@@ -194,6 +194,17 @@ def test_a_bad_message_ends_the_run_with_one_sentence_at_both_ends(
     assert "test/0/chain.00.multiply/0 from" in sender.sentence
 
 
+def test_a_peer_that_left_because_we_refused_its_message_is_not_called_absent(
+    payco: Exchange, hostile: flight.FlightClient
+) -> None:
+    with pytest.raises(PeerError, match="the gateway of shop at"):
+        payco.put_all([message(sender="payco", to="shop")])
+    with pytest.raises(flight.FlightServerError):
+        send_raw(hostile, altered())
+    with pytest.raises(RefusedError, match="its SHA-256 differs"):
+        payco.put_all([message(sender="payco", to="shop")])
+
+
 def test_the_same_sentence_ends_both_parties_of_a_run(tmp_path: Path) -> None:
     scene = make_scene(tmp_path, "gateway")
 

@@ -302,7 +302,7 @@ SAMPLE, LOOKED_AT = 512, 2048
 
 def opened(sent: Mapping[tuple[int, int | None, str], Array]) -> Iterator[tuple[str, Array]]:
     """What the messages to all add up to, by sum and by XOR: uniform both, since each message has its own mask."""
-    for name in {name for _, to, name in sent if to is None}:
+    for name in sorted({name for _, to, name in sent if to is None}):
         arrays = [np.asarray(array) for (_, _, n), array in sent.items() if n == name]
         for operation in (np.add, np.bitwise_xor):
             yield f"opened {name} ({operation.__name__})", reduce(operation, arrays)
@@ -552,7 +552,7 @@ def misused(used: Sequence[tuple[str, frozenset[str]]]) -> list[str]:
     """Arrays that have not exactly one mask, element by element; and masks on two arrays."""
     wrong = [f"{where}: {sorted(masks)}" for where, masks in used if len(masks) != 1 or " " in next(iter(masks))]
     once = [(where, mask) for where, masks in used for mask in masks]
-    return wrong + [f"{where}: {mask} again" for where, mask in set(once) if once.count((where, mask)) > 1]
+    return wrong + [f"{where}: {mask} again" for where, mask in sorted(set(once)) if once.count((where, mask)) > 1]
 
 
 @every_case
