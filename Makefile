@@ -23,6 +23,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.beam_cost --json benchmarks/results/beam_cost.json
 	$(BIN)/python -m benchmarks.prg --json benchmarks/results/prg.json
 	$(BIN)/python -m benchmarks.arithmetic --json benchmarks/results/arithmetic.json
+	$(BIN)/python -m benchmarks.dealer --json benchmarks/results/dealer.json
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py
