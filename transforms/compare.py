@@ -67,7 +67,9 @@ def sign(comparison: Comparison, parties: int) -> Protocol:
     if parties == 2:
         rounds.append(Round("pair", partial(_pair_send, comparison), partial(_pair_receive, comparison), "u⊕a, or v⊕b"))
     else:
-        rounds += _adders(comparison, parties)
+        rounds += carry_save(comparison, parties).rounds
+        halves = partial(_generate_send, comparison), partial(_generate_receive, comparison)
+        rounds.append(Round("generate", *halves, "[u⊕a], [v⊕b]"))
     return Protocol("sign", (*rounds, *prefix(comparison).rounds))
 
 
@@ -170,26 +172,24 @@ def _top(word: bits.Words) -> bits.Packed:
     return bits.pack((word >> word.dtype.type(word.dtype.itemsize * 8 - 1)).astype(np.uint8))
 
 
-def _adders(cmp: Comparison, parties: int) -> list[Round]:
-    """Carry-save rounds from M addends to two, then the general AND of these."""
-    rounds = [Round("addends0", partial(_save_send, cmp, True), partial(_save_receive, cmp, True), "carry-save")]
-    left = _after_save(parties)
+def carry_save(cmp: Comparison, parties: int) -> Protocol:
+    """Rounds from M addends to two; none for M = 2."""
+    rounds: list[Round] = []
+    left = parties
     while left > 2:
-        number = len(rounds)
-        rounds.append(
-            Round(f"addends{number}", partial(_save_send, cmp, False), partial(_save_receive, cmp, False), "carry-save")
-        )
+        halves = partial(_save_send, cmp), partial(_save_receive, cmp)
+        rounds.append(Round(f"addends{len(rounds)}", *halves, "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
         left = _after_save(left)
-    return [*rounds, Round("generate", partial(_generate_send, cmp), partial(_generate_receive, cmp), "u⊕a, v⊕b")]
+    return Protocol("carry-save", tuple(rounds))
 
 
 def _after_save(addends: int) -> int:
     return addends // 3 * 2 + addends % 3
 
 
-def _addends(cmp: Comparison, first: bool, party: Party, state: Arrays) -> bits.Words:
-    """My XOR share of the addends: at first, my own word in my row and zeros elsewhere."""
-    if not first:
+def addends(cmp: Comparison, party: Party, state: Arrays) -> bits.Words:
+    """My XOR share of the addends: before the first round, my own word in my row and zeros elsewhere."""
+    if cmp.name("addends") in state:
         return state[cmp.name("addends")]
     word = cmp.addend(party, state)
     rows = np.zeros((party.count, word.size), word.dtype)
@@ -212,15 +212,13 @@ def _save_mask(party: Party, rows: bits.Words, randomness: Randomness) -> tuple[
     }
 
 
-def _save_send(cmp: Comparison, first: bool, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    _, message = _save_mask(party, _addends(cmp, first, party, state), randomness)
+def _save_send(cmp: Comparison, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    _, message = _save_mask(party, addends(cmp, party, state), randomness)
     return Sent(state, message)
 
 
-def _save_receive(
-    cmp: Comparison, first: bool, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
-) -> Arrays:
-    rows = _addends(cmp, first, party, state)
+def _save_receive(cmp: Comparison, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+    rows = addends(cmp, party, state)
     kind, mine = _save_mask(party, rows, randomness)
     d, e = (inbox.opened_xor(name, mine[name]) for name in "de")
     a, b, c, rest = _triples(rows)

@@ -19,7 +19,7 @@ from veilmeans.crypto.correlations import DaBit, Inject
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.randomness import Randomness
-from veilmeans.transforms.rounds import Inbox, Round, Sent, require
+from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require
 
 
 def inject(bit: str, value: str, target: str) -> Round:
@@ -45,6 +45,22 @@ def _finish(
     product = _flipped(o, e * randomness.correlated(kind, "r") + randomness.correlated(kind, "ra"))
     product += o * x
     return {**state, target: product.reshape(shaped.shape)}
+
+
+def mux(bit: str, left: str, right: str, target: str) -> Protocol:
+    """target = left where the bit is 1, else right."""
+    step = Protocol("mux", (inject(bit, target, target),))
+    return step.after(partial(_difference, left, right, target)).then(partial(_from_right, right, target))
+
+
+def _difference(left: str, right: str, target: str, party: Party, state: Arrays) -> Arrays:
+    del party
+    return {**state, target: require(state, left) - require(state, right)}
+
+
+def _from_right(right: str, target: str, party: Party, state: Arrays) -> Arrays:
+    del party
+    return {**state, target: require(state, right) + require(state, target)}
 
 
 def to_arithmetic(bit: str, like: str, target: str) -> Round:
