@@ -68,8 +68,10 @@ def read_arrays(key: Key, payload: pa.Buffer) -> dict[str, Array]:
     """The arrays in a payload; one that is no such message ends the run."""
     try:
         with pa.ipc.open_stream(payload) as reader:
-            return from_batch(reader.read_next_batch())
-    except (pa.ArrowException, StopIteration, AttributeError, ValueError) as error:
+            batch = reader.read_next_batch()
+        batch.validate(full=True)  # an array longer than its buffer would show this process's own memory
+        return from_batch(batch)
+    except (pa.ArrowException, OSError, StopIteration, AttributeError, ValueError) as error:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 
 

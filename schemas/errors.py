@@ -6,7 +6,7 @@ as ``veilmeans[code]: sentence`` and `recall` finds that line again inside whate
 
 import re
 
-_ENDS = (r"\n", r"\\n", r" \[while running", r"\. gRPC client debug context", r"\. Client context", "$")
+_ENDS = (r"\n", r"\\n", r" \[while running", r"\. gRPC client debug context", r"\. Client context", r"\. Detail: ", "$")
 """What runners and gRPC write right behind a sentence."""
 _MARK = re.compile(rf"(?:veilmeans\[(\d+)\]: )+(.*?)(?={'|'.join(_ENDS)})")
 """Beam makes an error anew from its text and the step's name, so the mark may stand there twice."""

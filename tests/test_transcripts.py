@@ -34,6 +34,7 @@ from veilmeans.transforms.randomness import AddressedRandomness, Need, Randomnes
 from veilmeans.transforms.reveal import REVEAL
 from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, Stage, together
 from veilmeans.transforms.share import SHARE
+from veilmeans.transforms.to_boolean import Decomposition, to_boolean
 from veilmeans.transforms.trace import trace
 from veilmeans.transforms.truncate import Truncation, truncate, truncate_exactly
 
@@ -280,6 +281,7 @@ CASES: dict[str, Case] = {
         "two injections together": on_bits(m, together("both", inject("b", "x", "z"), inject("b", "y", "t"))),
         "b2a": on_bits(m, to_arithmetic("b", "x", "z")),
         "minimum of 5 and its value": on_distances(m, 5, Tree(least="m", compare_bits=63)),
+        "a2b": on_words(m, to_boolean(Decomposition("x", "b"), m), "x"),
         "truncate": on_words(m, truncate(Truncation("x", 20)), "x"),
         "truncate exactly": on_words(m, truncate_exactly(Truncation("x", 20)), "x"),
         "cross": on_matrices(m),

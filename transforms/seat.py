@@ -4,7 +4,7 @@
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from veilmeans.crypto import prg
 from veilmeans.io.connect import open_exchange
@@ -29,7 +29,7 @@ class OpenSeat:
     run: str
     iteration: int
     exchange: Exchange
-    seed: bytes
+    seed: bytes = field(repr=False)
     triples: StoreRun | None
     scratch: Scratch
     timeout: float
