@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing, get_arrays
+from veilmeans.io.files import write_json
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import HandshakeError
@@ -135,7 +136,4 @@ def _bound(folder: Path, name: str) -> Terms:
 
 
 def _bind(folder: Path, name: str, said: Terms) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = folder / f"bound.{name}.part"
-    part.write_text(json.dumps(said.to_dict(), sort_keys=True))
-    part.replace(_binding_file(folder, name))
+    write_json(_binding_file(folder, name), said.to_dict())

@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from veilmeans.crypto import ring
-from veilmeans.io.spool import disk_error
+from veilmeans.io.files import disk_error
 from veilmeans.schemas.errors import InputError
 
 

@@ -10,14 +10,13 @@ A state is kept under its address, so a retry keeps the same state in the same p
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
-from veilmeans.io.spool import disk_error
+from veilmeans.io.files import write_arrays
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Arrays, from_stream, to_batch, to_stream, write_stream
+from veilmeans.schemas.arrays import Arrays, from_stream, to_stream
 from veilmeans.schemas.shard import Shard
 
 VALUE, MEMORY = "value", "memory/"
@@ -39,7 +38,7 @@ class Scratch:
         if self._in_memory:
             _memory[path] = arrays
         elif self._local:
-            _write_local(Path(path), arrays)
+            write_arrays(Path(path), arrays)
         else:
             _write_remote(path, arrays)
         return Shard(reference=path)
@@ -81,17 +80,6 @@ class Scratch:
     @property
     def _local(self) -> bool:
         return "://" not in self.root
-
-
-def _write_local(path: Path, arrays: Arrays) -> None:
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with pa.OSFile(str(part), "wb") as file:
-            write_stream(to_batch(arrays), file)
-        part.replace(path)
-    except OSError as error:
-        raise disk_error(path.parent, error) from None
 
 
 def _write_remote(path: str, arrays: Arrays) -> None:

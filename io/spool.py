@@ -5,7 +5,6 @@ message survives the death of any process. (It is not fsynced: after a power cut
 checkpoints and send the same bytes.) Memory does not grow with the messages: readers map the files.
 """
 
-import errno
 import hashlib
 import shutil
 import threading
@@ -16,6 +15,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from veilmeans.io.files import disk_error, write_text
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, Key, opened
 
@@ -65,14 +65,7 @@ class Spool:
 
     def refuse(self, run: str, error: RefusedError) -> None:
         """End `run` here: every later `find` of it says why."""
-        path = self._refusal(run)
-        part = path.with_name(f"{path.name}.{uuid4().hex}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(error.sentence)
-            part.replace(path)
-        except OSError as full:
-            raise disk_error(self.folder, full) from None
+        write_text(self._refusal(run), error.sentence)
         self.announce()
 
     def forgive(self, run: str) -> None:
@@ -162,10 +155,3 @@ class Incoming:
             self._part.replace(self._path)
         except OSError as error:
             raise disk_error(self._spool.folder, error) from None
-
-
-def disk_error(folder: Path, error: OSError) -> StorageError:
-    """A full or failing disk, in a sentence."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(f"the disk of {folder} is full: free some space and start again; nothing is lost")
-    return StorageError(f"{folder} cannot be written: {error.strerror}")

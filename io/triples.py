@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from veilmeans.io.files import disk_error, write_arrays, write_json
 from veilmeans.io.keys import read_secret, write_secret
-from veilmeans.io.spool import disk_error
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch, write_stream
+from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.errors import StorageError
 
 
@@ -52,7 +52,7 @@ class TripleStore:
 
     def complete(self) -> None:
         """All corrections are there: from now on the store can be opened."""
-        _write_json(self.folder / "manifest.json", asdict(self.manifest))
+        write_json(self.folder / "manifest.json", asdict(self.manifest))
 
     @classmethod
     def open(cls, folder: Path) -> "TripleStore":
@@ -143,15 +143,7 @@ class TripleStore:
             )
 
     def write_corrections(self, number: int, iteration: int, shard: int, arrays: Arrays) -> None:
-        path = self._path(number, iteration, shard)
-        part = path.with_suffix(".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with pa.OSFile(str(part), "wb") as file:
-                write_stream(to_batch(arrays), file)
-            part.replace(path)
-        except OSError as error:
-            raise disk_error(self.folder, error) from None
+        write_arrays(self._path(number, iteration, shard), arrays)
 
     def has_corrections(self, number: int, iteration: int, shard: int) -> bool:
         return self._path(number, iteration, shard).exists()
@@ -211,12 +203,3 @@ def _mapped(path: Path) -> Arrays:
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make it again")
     with pa.memory_map(str(path)) as source:
         return from_stream(source)
-
-
-def _write_json(path: Path, content: object) -> None:
-    part = path.with_suffix(".part")
-    try:
-        part.write_text(json.dumps(content))
-        part.replace(path)
-    except OSError as error:
-        raise disk_error(path.parent, error) from None

@@ -57,7 +57,7 @@ def write_demo(folder: Path, rows: int, exchange: str) -> None:
         make_keys(name, folder / name, days=7)
     for number, (name, columns) in enumerate(PARTIES.items()):
         pa.csv.write_csv(_made_up(number, columns, rows), folder / name / "data.csv")
-    ports = dict(zip((*PARTIES, DEALER), _free_ports(len(PARTIES) + 1), strict=True))
+    ports = dict(zip((*PARTIES, DEALER), free_ports(len(PARTIES) + 1), strict=True))
     for name in ports:
         for peer in ports:
             if peer != name:
@@ -173,7 +173,8 @@ def _result(folder: Path, name: str) -> Path:
     return folder / name / "storage" / "runs" / "demo" / "sums.json"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -5,7 +5,6 @@ party the corrections that the others' shares determine. A party's side takes th
 Neither holds more than a shard at a time.
 """
 
-import logging
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -31,8 +30,6 @@ from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.deal import corrections_for, deal
 from veilmeans.transforms.plan import Plan
 from veilmeans.transforms.rounds import Inbox
-
-log = logging.getLogger(__name__)
 
 SEEDS = "offline.seed"
 Place = tuple[int, int, int]
@@ -110,7 +107,7 @@ class DealShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
-        needs = self.plan.needs(shard, self.plan.shard_lengths()[shard])
+        needs = self.plan.needs(shard)
         dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         for party, arrays in dealt.items():
             key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
@@ -130,7 +127,7 @@ class TakeShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
-        expected = corrections_for(self.config.me.index, self.plan.needs(shard, self.plan.shard_lengths()[shard]))
+        expected = corrections_for(self.config.me.index, self.plan.needs(shard))
         if not expected or self.store.has_corrections(number, iteration, shard):
             return
         key = Key(_message_address(self.config, place), self.config.dealer or "", self.config.party)

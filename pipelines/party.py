@@ -15,9 +15,9 @@ from apache_beam.runners.runner import PipelineResult
 from veilmeans.crypto import prg
 from veilmeans.io.connect import embedded_gateway, open_exchange
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.files import disk_error
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
-from veilmeans.io.spool import disk_error
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError, VeilmeansError, recall
@@ -81,10 +81,11 @@ def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> Pi
 
 def counters(result: PipelineResult) -> dict[str, dict[str, int]]:
     """Messages, bytes and waiting time of each stage, from Beam's metrics (a stage's two halves are two steps)."""
+    ours = Tally().counts().keys()
     stages: dict[str, dict[str, int]] = {}
     for counter in result.metrics().query()["counters"]:
         name = counter.key.metric
-        if name.name not in Tally().counts():
+        if name.name not in ours:
             continue  # the runner's own
         value = counter.committed if counter.committed is not None else counter.attempted
         counts = stages.setdefault(name.namespace, {})

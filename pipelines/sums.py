@@ -1,17 +1,16 @@
 """The job `veilmeans sums`: one party's side of secure column sums, end to end."""
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 
 from veilmeans.crypto import ring
 from veilmeans.io.exchange import Exchange
+from veilmeans.io.files import write_json
 from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.io.inputs import StagedInput, stage_columns
 from veilmeans.io.triples import Manifest, TripleStore
@@ -70,7 +69,8 @@ def _compute(
     build = partial(_build, staged, seat, store.manifest, (left, right), [*names, " · ".join(job.product)], result_file)
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
     result = run_pipeline(config, build)
-    _write(config.run_folder / "report.json", {"seconds": time.perf_counter() - start, "stages": counters(result)})
+    report = {"seconds": time.perf_counter() - start, "stages": counters(result)}
+    write_json(config.run_folder / "report.json", report)
 
 
 def _terms(config: JobConfig, job: SumsJob, rows: int, binding: str) -> dict[str, Terms]:
@@ -121,13 +121,7 @@ def _build(
 
 def _write_sums(sums: Shard, names: list[str], result_file: Path) -> None:
     values = ring.decode(sums.arrays["x"])
-    _write(result_file, {name: int(value) for name, value in zip(names, values, strict=True)})
-
-
-def _write(file: Path, content: Any) -> None:
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    part.replace(file)
+    write_json(result_file, {name: int(value) for name, value in zip(names, values, strict=True)})
 
 
 def sums_job(config: JobConfig) -> SumsJob:

@@ -6,7 +6,6 @@ magic (8) · payload size (8, big-endian) · SHA-256 of the payload (32) · zero
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -89,12 +88,3 @@ def opened(key: Key, envelope: pa.Buffer) -> pa.Buffer:
     payload = envelope.slice(HEADER_SIZE)
     header.check(key, payload)
     return payload
-
-
-def to_payload(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Record batches of one schema as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue()

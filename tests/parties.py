@@ -5,12 +5,10 @@ Only here does one function hold the secrets of several parties.
 
 import os
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from veilmeans.io.exchange import Outgoing
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.triples import Manifest, StoreRun, TripleStore
+from veilmeans.pipelines.demo import free_ports
 from veilmeans.pipelines.keys import make_keys
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -39,14 +38,6 @@ Shards = Mapping[int, Arrays]
 NAMES = ("payco", "shop", "bank", "carrier")
 TRIPLES = {"store": "store", "rows": 1}
 """How a configuration describes what `deal_stores` makes."""
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def make_configs(

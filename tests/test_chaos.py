@@ -54,10 +54,10 @@ from veilmeans.io.file_exchange import FileExchange
 from veilmeans.io.gateway import LONGEST_WAIT, PART_SCHEMA, PART_SIZE
 from veilmeans.io.gateway_exchange import Door, GatewayExchange
 from veilmeans.io.spool import Spool
-from veilmeans.schemas.arrays import to_stream
+from veilmeans.schemas.arrays import to_stream, write_stream
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError, RefusedError, StorageError, VeilmeansError, recall
-from veilmeans.schemas.message import Header, Key, to_payload
+from veilmeans.schemas.message import Header, Key
 
 KINDS = pytest.mark.parametrize("kind", ["gateway", "files"])
 HALVES = pytest.mark.parametrize("half", ["send", "receive"])
@@ -349,6 +349,12 @@ def test_a_malformed_stream_is_refused_with_a_sentence_and_the_gateway_goes_on(
     assert payco.get(message().key, timeout=PATIENCE).equals(message().payload)
 
 
+def in_a_stream(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    write_stream(batch, sink)
+    return sink.getvalue()
+
+
 def lying_payloads() -> dict[str, pa.Buffer]:
     """Payloads whose envelope is right, and which hold no arrays such as ours."""
     honest = to_stream({"e": np.arange(40, dtype=np.uint64)}).to_pybytes()
@@ -359,7 +365,7 @@ def lying_payloads() -> dict[str, pa.Buffer]:
         "a buffer shorter than its array": pa.py_buffer(before + size + between + less + after),
         "a body shorter than its buffer": pa.py_buffer(before + less + between + size + after),
         "half": pa.py_buffer(honest[: len(honest) // 2]),
-        "text": to_payload([text]),
+        "text": in_a_stream(text),
         "nothing": pa.py_buffer(b""),
         "nonsense": pa.py_buffer(b"nothing of the kind"),
     }

@@ -14,15 +14,17 @@ for negative, and nothing else. Bytes per value and party, M = 2: 31.5 in 7 roun
 State: in `source`, a share of any shape; out `target`, the sign bits packed (crypto.bits). The rest stays.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from veilmeans.crypto import bits
-from veilmeans.crypto.correlations import And, PairAnd
+from veilmeans.crypto.correlations import PairAnd
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.conjoin import conjoin
 from veilmeans.transforms.randomness import Randomness
 from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require, without
 
@@ -63,24 +65,23 @@ class Comparison:
 
 def sign(comparison: Comparison, parties: int) -> Protocol:
     """Rounds that compute the sign bits."""
-    rounds: list[Round] = []
     if parties == 2:
-        rounds.append(Round("pair", partial(_pair_send, comparison), partial(_pair_receive, comparison), "u⊕a, or v⊕b"))
+        halves = partial(_pair_send, comparison), partial(_pair_receive, comparison)
+        first = Protocol("pair", (Round("pair", *halves, "u⊕a, or v⊕b"),))
     else:
-        rounds += carry_save(comparison, parties).rounds
-        halves = partial(_generate_send, comparison), partial(_generate_receive, comparison)
-        rounds.append(Round("generate", *halves, "[u⊕a], [v⊕b]"))
-    return Protocol("sign", (*rounds, *prefix(comparison).rounds))
+        generate = conjoin("generate", partial(_carriers, comparison), partial(_generated, comparison), "[u⊕a], [v⊕b]")
+        first = carry_save(comparison, parties) + Protocol("generate", (generate,))
+    return (first + prefix(comparison)).named("sign")
 
 
 def prefix(comparison: Comparison) -> Protocol:
     """The rounds that reduce (g, p) pairs to one bit, after `begin_prefix`."""
-    widths = [width >> i for width in [comparison.width] for i in range(width.bit_length() - 1)]
+    widths = [comparison.width >> i for i in range(comparison.width.bit_length() - 1)]
     rounds = (
-        Round(
+        conjoin(
             f"prefix{width}",
-            partial(_prefix_send, comparison, width),
-            partial(_prefix_receive, comparison, width),
+            partial(_neighbours, comparison, width),
+            partial(_combined, comparison, width),
             "[p_hi⊕a], [g_lo⊕b], [p_lo⊕b']",
         )
         for width in widths
@@ -120,45 +121,21 @@ def begin_prefix(cmp: Comparison, state: Arrays, g: bits.Words, p: bits.Words, s
     }
 
 
-def _prefix_send(cmp: Comparison, width: int, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    _, message = _level(cmp, width, party, state, randomness)
-    return Sent(state, message)
-
-
-def _level(
-    cmp: Comparison, width: int, party: Party, state: Arrays, randomness: Randomness
-) -> tuple[And, dict[str, bits.Words]]:
+def _neighbours(cmp: Comparison, width: int, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+    """p_hi, to be ANDed with g_lo and p_lo; the last level needs no p."""
+    del party
     (_, g_lo), (p_hi, p_lo) = (bits.halves(state[cmp.name(name)], width) for name in "gp")
-    right = [g_lo] if width == 2 else [g_lo, p_lo]
-    kind = And(party.count, g_lo.shape, g_lo.dtype.type, len(right))
-    message = {"d": p_hi ^ randomness.correlated(kind, "a")}
-    for i, word in enumerate(right):
-        message[f"e{i}"] = word ^ randomness.correlated(kind, f"b{i}")
-    return kind, message
+    return p_hi, [g_lo] if width == 2 else [g_lo, p_lo]
 
 
-def _prefix_receive(
-    cmp: Comparison, width: int, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
-) -> Arrays:
-    kind, mine = _level(cmp, width, party, state, randomness)
-    d = inbox.opened_xor("d", mine["d"])
-    e = [inbox.opened_xor(f"e{i}", mine[f"e{i}"]) for i in range(kind.outputs)]
-    products = [and_share(party, kind, d, e_i, i, randomness) for i, e_i in enumerate(e)]
+def _combined(cmp: Comparison, width: int, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+    del party
     g_hi, _ = bits.halves(state[cmp.name("g")], width)
     g = g_hi ^ products[0]
     rest = without(state, cmp.name("g"), cmp.name("p"))
     if width > 2:
         return {**rest, cmp.name("g"): g, cmp.name("p"): products[1]}
     return {**without(rest, cmp.name("sign")), cmp.target: g ^ state[cmp.name("sign")]}
-
-
-def and_share(party: Party, kind: And, d: bits.Words, e: bits.Words, output: int, randomness: Randomness) -> bits.Words:
-    """[x∧y] = [c] ⊕ d∧[b] ⊕ e∧[a] ⊕ [i = 0]·d∧e, with d = x⊕a and e = y⊕b open."""
-    z: bits.Words = randomness.correlated(kind, f"c{output}") ^ (d & randomness.correlated(kind, f"b{output}"))
-    z ^= e & randomness.correlated(kind, "a")
-    if party.first:
-        z ^= d & e
-    return z
 
 
 def _below_sign(word: bits.Words) -> bits.Words:
@@ -177,8 +154,8 @@ def carry_save(cmp: Comparison, parties: int) -> Protocol:
     rounds: list[Round] = []
     left = parties
     while left > 2:
-        halves = partial(_save_send, cmp), partial(_save_receive, cmp)
-        rounds.append(Round(f"addends{len(rounds)}", *halves, "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
+        name = f"addends{len(rounds)}"
+        rounds.append(conjoin(name, partial(_differences, cmp), partial(_saved, cmp), "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
         left = _after_save(left)
     return Protocol("carry-save", tuple(rounds))
 
@@ -203,45 +180,23 @@ def _triples(rows: bits.Words) -> tuple[bits.Words, bits.Words, bits.Words, bits
     return rows[0:whole:3], rows[1:whole:3], rows[2:whole:3], rows[whole:]
 
 
-def _save_mask(party: Party, rows: bits.Words, randomness: Randomness) -> tuple[And, dict[str, bits.Words]]:
-    a, b, c, _ = _triples(rows)
-    kind = And(party.count, a.shape, a.dtype.type)
-    return kind, {
-        "d": (a ^ c) ^ randomness.correlated(kind, "a"),
-        "e": (b ^ c) ^ randomness.correlated(kind, "b0"),
-    }
+def _differences(cmp: Comparison, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+    a, b, c, _ = _triples(addends(cmp, party, state))
+    return a ^ c, [b ^ c]
 
 
-def _save_send(cmp: Comparison, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    _, message = _save_mask(party, addends(cmp, party, state), randomness)
-    return Sent(state, message)
-
-
-def _save_receive(cmp: Comparison, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+def _saved(cmp: Comparison, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
     rows = addends(cmp, party, state)
-    kind, mine = _save_mask(party, rows, randomness)
-    d, e = (inbox.opened_xor(name, mine[name]) for name in "de")
     a, b, c, rest = _triples(rows)
-    carry = (and_share(party, kind, d, e, 0, randomness) ^ c) << rows.dtype.type(1)
+    carry = (products[0] ^ c) << rows.dtype.type(1)
     return {**state, cmp.name("addends"): np.concatenate([a ^ b ^ c, carry, rest])}
 
 
-def _generate_mask(
-    cmp: Comparison, party: Party, state: Arrays, randomness: Randomness
-) -> tuple[And, dict[str, bits.Words]]:
-    u, v = _below_sign(state[cmp.name("addends")])
-    kind = And(party.count, u.shape, u.dtype.type)
-    return kind, {"d": u ^ randomness.correlated(kind, "a"), "e": v ^ randomness.correlated(kind, "b0")}
+def _carriers(cmp: Comparison, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+    u, v = _below_sign(addends(cmp, party, state))
+    return u, [v]
 
 
-def _generate_send(cmp: Comparison, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    _, message = _generate_mask(cmp, party, state, randomness)
-    return Sent(state, message)
-
-
-def _generate_receive(cmp: Comparison, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    kind, mine = _generate_mask(cmp, party, state, randomness)
-    d, e = (inbox.opened_xor(name, mine[name]) for name in "de")
-    g = and_share(party, kind, d, e, 0, randomness)
-    u, v = state[cmp.name("addends")]
-    return begin_prefix(cmp, without(state, cmp.name("addends")), g, _below_sign(u ^ v), _top(u ^ v))
+def _generated(cmp: Comparison, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+    u, v = addends(cmp, party, state)
+    return begin_prefix(cmp, without(state, cmp.name("addends")), products[0], _below_sign(u ^ v), _top(u ^ v))

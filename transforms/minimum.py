@@ -12,19 +12,19 @@ State: in `source`, distances k × n as shares; out `target`, the one-hot positi
 ⌈n/8⌉ bytes for each of the k; and in `least` the minimum (1 × n), if it is wanted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from veilmeans.crypto import bits, ring
-from veilmeans.crypto.correlations import And
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.compare import Comparison, and_share, sign
+from veilmeans.transforms.compare import Comparison, sign
+from veilmeans.transforms.conjoin import conjoin
 from veilmeans.transforms.inject import inject
-from veilmeans.transforms.randomness import Randomness
-from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, local, require, together, without
+from veilmeans.transforms.rounds import Protocol, local, require, together, without
 
 Groups = list[tuple[int, ...]]
 """The nodes of a level, each as the positions below it."""
@@ -59,8 +59,8 @@ def _level(tree: Tree, groups: Groups, parties: int) -> Protocol:
     if len(groups) > 2 or tree.least is not None:
         choose.append(inject(_BIT, _DIFFERENCE, _CHOSEN))
     if any(len(group) > 1 for group in groups):
-        halves = partial(_send, tree, groups), partial(_receive, tree, groups)
-        choose.append(Round("positions", *halves, "[c⊕a], [b⊕a']"))
+        halves = partial(_operands, tree, groups), partial(_narrowed, tree, groups)
+        choose.append(conjoin("positions", *halves, "[c⊕a], [b⊕a']"))
     else:
         compare = compare.then(partial(_first_positions, tree))
     if not choose:
@@ -125,37 +125,24 @@ def _first_positions(tree: Tree, party: Party, state: Arrays) -> Arrays:
     return {**state, tree.target: positions}
 
 
-def _operands(groups: Groups, party: Party, state: Arrays) -> tuple[list[int], Array]:
+def _below(groups: Groups) -> list[int]:
+    """The positions below a pair, in the order of the pairs."""
+    return [position for group in groups[: len(groups) // 2 * 2] for position in group]
+
+
+def _operands(tree: Tree, groups: Groups, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
     """The positions below a pair, and the bit each of them is multiplied with."""
-    chosen = _bit_rows(state)
-    below: list[int] = []
     operands: list[Array] = []
-    for pair, row in enumerate(chosen):
-        for side, operand in ((groups[2 * pair], row), (groups[2 * pair + 1], _inverted(party, row))):
-            below += side
-            operands += [operand] * len(side)
-    return below, np.stack(operands)
+    for pair, row in enumerate(_bit_rows(state)):
+        operands += [row] * len(groups[2 * pair])
+        operands += [_inverted(party, row)] * len(groups[2 * pair + 1])
+    return state[tree.target][_below(groups)], [np.stack(operands)]
 
 
-def _mask(
-    tree: Tree, groups: Groups, party: Party, state: Arrays, randomness: Randomness
-) -> tuple[list[int], And, dict[str, Array]]:
-    below, operands = _operands(groups, party, state)
-    kind = And(party.count, operands.shape)
-    positions = state[tree.target][below]
-    message = {"d": positions ^ randomness.correlated(kind, "a"), "e": operands ^ randomness.correlated(kind, "b0")}
-    return below, kind, message
-
-
-def _send(tree: Tree, groups: Groups, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    return Sent(state, _mask(tree, groups, party, state, randomness)[2])
-
-
-def _receive(tree: Tree, groups: Groups, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    below, kind, mine = _mask(tree, groups, party, state, randomness)
-    d, e = (inbox.opened_xor(name, mine[name]) for name in "de")
+def _narrowed(tree: Tree, groups: Groups, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+    del party
     positions = state[tree.target].copy()
-    positions[below] = and_share(party, kind, d, e, 0, randomness)
+    positions[_below(groups)] = products[0]
     return {**state, tree.target: positions}
 
 

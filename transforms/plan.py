@@ -1,7 +1,7 @@
 """What a job will ask of the triple store, from shapes alone: the works of one iteration, shard by shard."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,12 +33,9 @@ class Plan:
     def shard_lengths(self) -> list[int]:
         return [min(self.rows_per_shard, self.rows - start) for start in range(0, self.rows, self.rows_per_shard)]
 
-    def shards(self) -> Iterator[tuple[int, Needs]]:
-        """Each shard and what its stages need."""
-        for shard, length in enumerate(self.shard_lengths()):
-            yield shard, self.needs(shard, length)
-
-    def needs(self, shard: int, length: int) -> Needs:
+    def needs(self, shard: int) -> Needs:
+        """What a shard's stages need."""
+        length = min(self.rows_per_shard, self.rows - shard * self.rows_per_shard)
         traces = [*self._sharded[length], *(self._single if shard == 0 else [])]
         return {stage.name: stage.needs for stage in traces if stage.needs}
 

@@ -9,17 +9,17 @@ A comparison needs the top bit only and has a cheaper circuit (`transforms.compa
 State: in `source`, a share of any shape; out `target`, the words of x shared by XOR, in that shape.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from veilmeans.crypto.correlations import And
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.compare import Comparison, addends, and_share, carry_save
-from veilmeans.transforms.randomness import Randomness
-from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require, without
+from veilmeans.transforms.compare import Comparison, addends, carry_save
+from veilmeans.transforms.conjoin import conjoin
+from veilmeans.transforms.rounds import Protocol, require, without
 
 _SHIFTS = (1, 2, 4, 8, 16, 32)
 
@@ -42,62 +42,40 @@ class Decomposition:
 
 def to_boolean(decomposition: Decomposition, parties: int) -> Protocol:
     """The rounds of A2B."""
-    generate = Round(
-        "generate", partial(_send_generate, decomposition), partial(_receive_generate, decomposition), "[u⊕a], [v⊕b]"
-    )
+    both = partial(_both, decomposition), partial(_generated, decomposition)
     levels = [
-        Round(
+        conjoin(
             f"carry{shift}",
-            partial(_send_carry, decomposition, shift),
-            partial(_receive_carry, decomposition, shift),
+            partial(_shifted, decomposition, shift),
+            partial(_carried, decomposition),
             "[p⊕a], [g≪s⊕b], [p≪s⊕b']",
         )
         for shift in _SHIFTS
     ]
-    protocol = carry_save(decomposition.whole, parties) + Protocol("a2b", (generate, *levels))
-    return protocol.then(partial(_add, decomposition)).named("a2b")
+    add = Protocol("a2b", (conjoin("generate", *both, "[u⊕a], [v⊕b]"), *levels)).then(partial(_add, decomposition))
+    return (carry_save(decomposition.whole, parties) + add).named("a2b")
 
 
-def _generate(bits: Decomposition, party: Party, state: Arrays, randomness: Randomness) -> tuple[And, dict[str, Array]]:
+def _both(bits: Decomposition, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
     u, v = addends(bits.whole, party, state)
-    kind = And(party.count, u.shape, np.uint64)
-    return kind, {"d": u ^ randomness.correlated(kind, "a"), "e": v ^ randomness.correlated(kind, "b0")}
+    return u, [v]
 
 
-def _send_generate(bits: Decomposition, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    return Sent(state, _generate(bits, party, state, randomness)[1])
-
-
-def _receive_generate(bits: Decomposition, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    kind, mine = _generate(bits, party, state, randomness)
-    d, e = (inbox.opened_xor(name, mine[name]) for name in "de")
+def _generated(bits: Decomposition, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
     u, v = addends(bits.whole, party, state)
-    g = and_share(party, kind, d, e, 0, randomness)
-    return {**without(state, bits.name("addends")), bits.name("g"): g, bits.name("p"): u ^ v, bits.name("sum"): u ^ v}
+    rest = without(state, bits.name("addends"))
+    return {**rest, bits.name("g"): products[0], bits.name("p"): u ^ v, bits.name("sum"): u ^ v}
 
 
-def _carry(
-    bits: Decomposition, shift: int, party: Party, state: Arrays, randomness: Randomness
-) -> tuple[And, dict[str, Array]]:
+def _shifted(bits: Decomposition, shift: int, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+    del party
     g, p = state[bits.name("g")], state[bits.name("p")]
-    kind = And(party.count, g.shape, np.uint64, outputs=2)
-    message: dict[str, Array] = {"d": p ^ randomness.correlated(kind, "a")}
-    for i, word in enumerate((g, p)):
-        message[f"e{i}"] = (word << np.uint64(shift)) ^ randomness.correlated(kind, f"b{i}")
-    return kind, message
+    return p, [word << np.uint64(shift) for word in (g, p)]
 
 
-def _send_carry(bits: Decomposition, shift: int, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    return Sent(state, _carry(bits, shift, party, state, randomness)[1])
-
-
-def _receive_carry(
-    bits: Decomposition, shift: int, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
-) -> Arrays:
-    kind, mine = _carry(bits, shift, party, state, randomness)
-    d, e0, e1 = (inbox.opened_xor(name, mine[name]) for name in ("d", "e0", "e1"))
-    g = state[bits.name("g")] ^ and_share(party, kind, d, e0, 0, randomness)
-    return {**state, bits.name("g"): g, bits.name("p"): and_share(party, kind, d, e1, 1, randomness)}
+def _carried(bits: Decomposition, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+    del party
+    return {**state, bits.name("g"): state[bits.name("g")] ^ products[0], bits.name("p"): products[1]}
 
 
 def _add(bits: Decomposition, party: Party, state: Arrays) -> Arrays:
