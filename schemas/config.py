@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from veilmeans.schemas.address import NAME, NAME_RULE
 from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.jobs import KMeansJob, Part, SumsJob
 from veilmeans.schemas.party import Party
 
 
@@ -30,11 +31,7 @@ def _host_and_port(value: str) -> str:
     return value
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Peer(_Part):
+class Peer(Part):
     """Another party, or the dealer: where its gateway or outbox is, and the certificate it must show."""
 
     certificate: Path = Field(description="its certificate, as it was sent to us")
@@ -47,14 +44,14 @@ class Peer(_Part):
         return value if value is None else _host_and_port(value)
 
 
-class Shape(_Part):
+class Shape(Part):
     """Slow the link down, to measure a LAN or a WAN on one machine."""
 
     rate_mbps: Annotated[float, Field(gt=0)] = Field(description="megabits per second")
     round_trip_ms: Annotated[float, Field(ge=0)] = Field(description="round-trip delay in milliseconds")
 
 
-class ExchangeConfig(_Part):
+class ExchangeConfig(Part):
     """How messages travel."""
 
     kind: Literal["gateway", "files"] = Field("gateway", description="Arrow Flight gateways, or files in outboxes")
@@ -64,7 +61,7 @@ class ExchangeConfig(_Part):
     shape: Shape | None = None
 
 
-class EngineConfig(_Part):
+class EngineConfig(Part):
     """How Beam runs the pipeline here. Parties need not agree on any of it but rows_per_shard."""
 
     runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
@@ -77,38 +74,24 @@ class EngineConfig(_Part):
     options: tuple[str, ...] = Field((), description="further Beam options, as on a command line")
 
 
-class SumsJob(_Part):
-    """Column sums and one inner product over the parties' columns about the same rows."""
-
-    data: Path | None = Field(None, description="CSV or Parquet file with our columns (a dealer has none)")
-    columns: tuple[str, ...] = Field((), description="our integer columns, in order")
-    product: tuple[str, str] = Field(description='two columns "party.column" whose inner product is computed')
-    bound: Annotated[int, Field(ge=1, lt=1 << 32)] = Field(
-        description="every value is at most this in magnitude; agreed by all"
-    )
-
-    @field_validator("columns")
-    @classmethod
-    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("a column stands there twice")
-        return value
-
-
-class TriplesConfig(_Part):
+class TriplesConfig(Part):
     """A store of correlated randomness: what it is made for. Agreed by all; `veilmeans offline` makes it."""
 
     store: Annotated[str, Field(max_length=74)] = Field(
         description="the store's name; a new one for other shapes or when the old one is used up"
     )
-    rows: Annotated[int, Field(ge=1)] = Field(description="rows of the job's data")
+    rows: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="rows of the data (sums; k-means says it itself)"
+    )
     runs: Annotated[int, Field(ge=1)] = Field(1, description="how many runs it shall serve")
-    iterations: Annotated[int, Field(ge=1)] = Field(1, description="how many iterations each of them may take")
+    iterations: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="how many iterations each of them may take; none: the job's max_iter"
+    )
 
     _check_names = field_validator("store")(_name)
 
 
-class JobConfig(_Part):
+class JobConfig(Part):
     """Everything one party needs to take part in a run."""
 
     party: str = Field(description="our name, as our certificate is made out to")
@@ -128,6 +111,7 @@ class JobConfig(_Part):
     exchange: ExchangeConfig = ExchangeConfig()
     engine: EngineConfig = EngineConfig()
     triples: TriplesConfig | None = None
+    kmeans: KMeansJob | None = None
     sums: SumsJob | None = None
 
     @field_validator("party", "run", "parties", "dealer", "peers")
@@ -156,7 +140,22 @@ class JobConfig(_Part):
         if members - {self.party} != set(self.peers):
             raise ValueError(f"peers: must be exactly {', '.join(sorted(filter(None, members - {self.party})))}")
         self._check_exchange()
+        self._check_kmeans()
         return self
+
+    def _check_kmeans(self) -> None:
+        job = self.kmeans
+        if job is None:
+            return
+        if self.sums is not None:
+            raise ValueError("kmeans: a configuration has one job, and there is sums, too")
+        for field, value in (("rows", job.rows), ("features", job.features)):
+            if isinstance(value, dict) and set(value) != set(self.parties):
+                raise ValueError(f"kmeans.{field}: must name exactly {', '.join(self.parties)}")
+        for field in ("assignments", "centroids", "inertia"):
+            strangers = set(getattr(job.reveal, field)) - set(self.parties)
+            if strangers:
+                raise ValueError(f"kmeans.reveal.{field}: {min(strangers)!r} is none of the parties")
 
     def _check_exchange(self) -> None:
         if self.exchange.kind == "gateway":

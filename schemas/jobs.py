@@ -1,0 +1,171 @@
+"""What a configuration can ask for: a job and its parameters, checked when it is read."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class Part(BaseModel):
+    """A part of a configuration: frozen, and with no field that the schema does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SumsJob(Part):
+    """Column sums and one inner product over the parties' columns about the same rows."""
+
+    data: Path | None = Field(None, description="CSV or Parquet file with our columns (a dealer has none)")
+    columns: tuple[str, ...] = Field((), description="our integer columns, in order")
+    product: tuple[str, str] = Field(description='two columns "party.column" whose inner product is computed')
+    bound: Annotated[int, Field(ge=1, lt=1 << 32)] = Field(
+        description="every value is at most this in magnitude; agreed by all"
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("a column stands there twice")
+        return value
+
+
+class NormaliseConfig(Part):
+    """How values are brought to one scale: minmax to [0, 1], zscore to mean 0 and deviation 1, or none."""
+
+    method: Literal["minmax", "zscore", "none"] = "minmax"
+    bound: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="largest magnitude of a normalised value; minmax: 1, zscore: 16 if not said; agreed by all"
+    )
+    ranges: dict[str, tuple[float, float]] | None = Field(
+        None, description="minmax: column -> (lowest, highest) instead of what the data have; horizontal: agreed by all"
+    )
+    aggregate: bool = Field(
+        False,
+        description="horizontal: the statistics of all parties' rows together, computed on shares; opens, for each "
+        "column, lowest and highest value (minmax) or mean and deviation (zscore) to all parties",
+    )
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where normalised values lie."""
+        if self.method == "minmax":
+            return 0.0, 1.0
+        bound = 16.0 if self.bound is None else self.bound
+        return -bound, bound
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "NormaliseConfig":
+        if self.method == "none" and self.bound is None:
+            raise ValueError("normalise.bound: needed where nothing is normalised")
+        if self.method == "minmax" and self.bound not in (None, 1):
+            raise ValueError("normalise.bound: minmax has the bound 1")
+        if self.ranges is not None and self.method != "minmax":
+            raise ValueError("normalise.ranges: only for minmax")
+        if self.aggregate and (self.ranges is not None or self.method == "none"):
+            raise ValueError("normalise.aggregate: only for minmax or zscore, and not beside ranges")
+        for column, (low, high) in (self.ranges or {}).items():
+            if not low < high:
+                raise ValueError(f"normalise.ranges.{column}: the lowest value must be below the highest")
+        return self
+
+
+class InitConfig(Part):
+    """Where the centroids start."""
+
+    method: Literal["random", "indices", "local"] = Field(
+        "indices",
+        description="random: values drawn from the seed; indices: k rows drawn from the seed, or those named; local: "
+        "each party's own plaintext k-means",
+    )
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = Field(0, description="agreed by all; public")
+    indices: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        None, description="indices: the rows, counted from 0 (horizontal: over all parties' rows in their order)"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "InitConfig":
+        if self.indices is not None and self.method != "indices":
+            raise ValueError("init.indices: only for the method indices")
+        if self.indices is not None and len(set(self.indices)) != len(self.indices):
+            raise ValueError("init.indices: a row stands there twice")
+        return self
+
+
+class RevealConfig(Part):
+    """What is opened at the end, and to whom. What is not named stays a share on disk (`veilmeans reveal` opens it)."""
+
+    assignments: tuple[str, ...] = Field((), description="who learns each row's cluster")
+    centroids: tuple[str, ...] = Field((), description="who learns centroids, in original units")
+    columns: Literal["own", "all"] = Field(
+        "own",
+        description="vertical: centroids of one's own columns, or of all; all tells the scale of each column, too "
+        "(what normalise found: lowest and highest value, or mean and deviation)",
+    )
+    inertia: tuple[str, ...] = Field((), description="who learns the sum of squared distances to the centroids")
+
+
+class KMeansJob(Part):
+    """K-means over all parties' rows or columns. All fields but data, id and columns are agreed by all."""
+
+    data: str | None = Field(
+        None, description="our data: a Parquet, CSV or Arrow IPC file, or a glob, on any Beam filesystem"
+    )
+    id: str | None = Field(None, description="our column with the rows' ids (vertical: same ids in the same order)")
+    columns: tuple[str, ...] = Field((), description="our columns, in order; none: all but the id")
+    layout: Literal["vertical", "horizontal"] = Field(
+        description="vertical: same rows, each party its own columns; horizontal: same columns, each its own rows"
+    )
+    rows: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = Field(
+        description="vertical: how many rows; horizontal: how many each party has"
+    )
+    features: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = Field(
+        description="vertical: how many columns each party has; horizontal: how many columns"
+    )
+    clusters: Annotated[int, Field(ge=1, le=1024)] = Field(description="k")
+    max_iter: Annotated[int, Field(ge=1)] = Field(10, description="iterations at most")
+    tol: Annotated[float, Field(ge=0)] = Field(
+        1e-4,
+        description="stop when the centroids' squared movement is below this in sum; 0: never, and nothing is opened",
+    )
+    iterations_per_pipeline: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="iterations in one Beam pipeline: more for engines that are slow to start one"
+    )
+    init: InitConfig = InitConfig()
+    normalise: NormaliseConfig = NormaliseConfig()
+    drop_bits: Annotated[int, Field(ge=0, le=32)] | None = Field(
+        None, description="low bits of distances that comparisons leave out; none: as many as make them 32 bits wide"
+    )
+    reveal: RevealConfig = RevealConfig()
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("a column stands there twice")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "KMeansJob":
+        vertical = self.layout == "vertical"
+        if isinstance(self.rows, int) != vertical:
+            raise ValueError(f"rows: must be {'one number' if vertical else 'one number for each party'}")
+        if isinstance(self.features, int) == vertical:
+            raise ValueError(f"features: must be {'one number for each party' if vertical else 'one number'}")
+        if vertical and self.normalise.aggregate:
+            raise ValueError("normalise.aggregate: only for the horizontal layout; a column has one owner here")
+        common = self.normalise.aggregate or self.normalise.ranges is not None or self.normalise.method == "none"
+        if not vertical and not common:
+            raise ValueError("normalise: the horizontal layout needs ranges that all agree on, or aggregate: true")
+        self._check_start()
+        return self
+
+    def _check_start(self) -> None:
+        total = self.rows if isinstance(self.rows, int) else sum(self.rows.values())
+        if self.clusters > total:
+            raise ValueError(f"clusters: {self.clusters:,} clusters of {total:,} rows are not possible")
+        if self.init.indices is not None:
+            if len(self.init.indices) != self.clusters:
+                raise ValueError(f"init.indices: {len(self.init.indices):,} rows for {self.clusters:,} clusters")
+            if max(self.init.indices) >= total:
+                raise ValueError(f"init.indices: row {max(self.init.indices):,} of {total:,}; they count from 0")
