@@ -34,6 +34,7 @@ setup(
     extras_require={
         "dev": [
             "hypothesis>=6.130,<7",
+            "scikit-learn>=1.6,<2",
             "mypy>=2.4,<2.5",
             "pytest>=9,<10",
             "pytest-timeout>=2.4,<3",

@@ -19,6 +19,7 @@ from veilmeans.io.exchange import Outgoing
 from veilmeans.pipelines.offline import DealShards, Place
 from veilmeans.pipelines.party import CachedOptions
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.layout import Block
 from veilmeans.transforms.compare import Comparison, sign
 from veilmeans.transforms.plan import Plan, Work
 from veilmeans.transforms.trace import Shapes
@@ -48,14 +49,14 @@ class DealToNobody(DealShards):
         self.seeds = [bytes([i]) * 32 for i in range(2)]
 
 
-def shapes(rows: int) -> list[Shapes]:
-    return [{"x": ((rows,), "uint64")}] * 2
+def shapes(block: Block) -> list[Shapes]:
+    return [{"x": ((block.rows,), "uint64")}] * 2
 
 
 def deal(rows: int) -> dict[str, float]:
     """Deal for `rows` comparisons in this process."""
-    plan = Plan((Work(sign(Comparison("x", "b"), 2), shapes),), rows, ROWS_PER_SHARD)
-    places: list[Place] = [(0, 0, shard) for shard in range(len(plan.shard_lengths()))]
+    plan = Plan.of_rows((Work(sign(Comparison("x", "b"), 2), shapes),), rows, ROWS_PER_SHARD)
+    places: list[Place] = [(0, 0, shard) for shard in range(plan.shards)]
     config = JobConfig.model_construct(party="dealer", parties=("payco", "shop"), run="bench")  # type: ignore[call-arg]
     start = time.perf_counter()
     with beam.Pipeline("FnApiRunner", options=CachedOptions([])) as pipeline:

@@ -39,6 +39,10 @@ class Seal:
         self._key = HKDF(hashes.SHA256(), 32, salt=None, info=b"veilmeans seal").derive(shared)
         self._cipher = AESGCM(self._key)
 
+    def digest(self, content: bytes) -> bytes:
+        """A digest that only the two of us can compute."""
+        return hmac.digest(self._key, b"veilmeans digest " + content, "sha256")
+
     def seal(self, plain: bytes, context: bytes) -> bytes:
         tied = len(context).to_bytes(4, "big") + context + hashlib.sha256(plain).digest()
         nonce = hmac.digest(self._key, tied, "sha256")[:_NONCE_SIZE]

@@ -15,7 +15,7 @@ from veilmeans.schemas.errors import StorageError
 
 
 def write_text(path: Path, text: str) -> None:
-    with _in_place(path) as part:
+    with in_place(path) as part:
         part.write_text(text)
 
 
@@ -25,7 +25,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """As an Arrow IPC stream, to be memory-mapped."""
-    with _in_place(path) as part, pa.OSFile(str(part), "wb") as file:
+    with in_place(path) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(to_batch(arrays), file)
 
 
@@ -37,7 +37,7 @@ def disk_error(folder: Path, error: OSError) -> StorageError:
 
 
 @contextmanager
-def _in_place(path: Path) -> Iterator[Path]:
+def in_place(path: Path) -> Iterator[Path]:
     """A path to write to, which then takes the place of `path`; two writers at once do not disturb each other."""
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:

@@ -174,9 +174,8 @@ class StoreRun:
         return store_address(self.store.manifest.store, self.number, address)
 
     def serves(self, iteration: int, shard: int) -> bool:
-        """Whether there are corrections for this shard, if this party gets any."""
-        any_corrections = (self.store.folder / "corrections").exists()
-        return not any_corrections or self.store.has_corrections(self.number, iteration, shard)
+        """Whether the store has this shard's file."""
+        return self.store.has_corrections(self.number, iteration, shard)
 
     def correction(self, address: Address, label: str) -> Array:
         """This party's corrected share under `label`."""

@@ -85,6 +85,15 @@ def gateway(config: Config) -> None:
 
 
 @app.command(context_settings=_TO_BEAM)
+def train(context: typer.Context, config: Config) -> None:
+    """Take part in K-means. Start it again to go on after a mishap."""
+    settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.train import run_train
+
+    typer.echo(f"results: {run_train(settings)}")
+
+
+@app.command(context_settings=_TO_BEAM)
 def sums(
     context: typer.Context,
     config: Config,

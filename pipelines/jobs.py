@@ -1,23 +1,119 @@
-"""What a configured job will ask of the triple store, from its shapes alone."""
+"""What a configured job computes, from its public parameters alone, and what that asks of the triple store."""
 
 from functools import partial
+from math import ceil, log2
 
+from veilmeans.crypto.fixed import FRACTION_BITS
+from veilmeans.pipelines.aggregate import aggregate_work
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.jobs import KMeansJob
+from veilmeans.schemas.layout import Block, Layout
+from veilmeans.transforms.centres import Centres
+from veilmeans.transforms.kmeans import KMeans
+from veilmeans.transforms.minimum import Tree
 from veilmeans.transforms.plan import Plan, Work
 from veilmeans.transforms.sums import product_protocol
 from veilmeans.transforms.trace import Shapes
 
+_ROOM = 62
+"""Values that are multiplied or truncated stay below 2^62."""
+_WORD, _DROP = 32, 20
+"""Comparisons are made this narrow, if it costs no more than so many low bits."""
+
 
 def job_plan(config: JobConfig) -> Plan:
     """The plan of the one job in a configuration."""
+    if config.kmeans is not None:
+        kmeans = kmeans_of(config)
+        return kmeans.plan(aggregate_work(config.kmeans, kmeans.layout))
     if config.sums is None:
-        raise ConfigError(f"the configuration of {config.party} has no job: add `sums:`")
-    parties = len(config.parties)
-    works = (Work(product_protocol(0, 0), partial(_one_column, parties)),)
-    return Plan(works, config.needed_triples.rows, config.engine.rows_per_shard)
+        raise ConfigError(f"the configuration of {config.party} has no job: add `kmeans:` or `sums:`")
+    rows = config.needed_triples.rows
+    if rows is None:
+        raise ConfigError(f"the configuration of {config.party} needs triples.rows: how many rows the data have")
+    works = (Work(product_protocol(0, 0), partial(_one_column, len(config.parties))),)
+    return Plan.of_rows(works, rows, config.engine.rows_per_shard)
 
 
-def _one_column(parties: int, rows: int) -> list[Shapes]:
+def store_iterations(config: JobConfig) -> int:
+    """How many iterations each run of the store may take."""
+    asked = config.needed_triples.iterations
+    return asked or (config.kmeans.max_iter if config.kmeans else 1)
+
+
+def _one_column(parties: int, block: Block) -> list[Shapes]:
     """What is asked for does not depend on how many columns a party has."""
-    return [{"x": ((rows, 1), "uint64")}] * parties
+    return [{"x": ((block.rows, 1), "uint64")}] * parties
+
+
+def layout_of(config: JobConfig, job: KMeansJob) -> Layout:
+    """Who owns what."""
+    rows, features = (
+        tuple(value[name] if isinstance(value, dict) else value for name in config.parties)
+        for value in (job.rows, job.features)
+    )
+    return Layout(job.layout == "vertical", rows, features, config.engine.rows_per_shard)
+
+
+def kmeans_of(config: JobConfig) -> KMeans:
+    """The protocols of a K-means job; a ConfigError if its bounds leave too little room in 64 bits."""
+    job = config.kmeans
+    if job is None:
+        raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
+    layout = layout_of(config, job)
+    bound = max(map(abs, job.normalise.interval))
+    centres = Centres(
+        count_bits=layout.total_rows.bit_length(),
+        magnitude=FRACTION_BITS + max(0, ceil(log2(bound))),
+        tol=job.tol,
+        inertia=bool(job.reveal.inertia),
+    )
+    _check_room(job, layout, centres)
+    return KMeans(layout, job.clusters, _tree(job, layout), centres)
+
+
+def _tree(job: KMeansJob, layout: Layout) -> Tree:
+    """Comparisons as narrow as bounds allow: distances differ by at most d·w², for values in an interval of width w."""
+    bits = _distance_bits(job, layout)
+    if bits > 64:
+        raise ConfigError(
+            f"kmeans.normalise.bound is too large: squared distances over {layout.total_features:,} columns of values "
+            f"within {_shown(job)} need {bits} bits, and there are 64; normalise (minmax or zscore), or lower the bound"
+        )
+    drop = job.drop_bits
+    if drop is None:
+        drop = bits - _WORD if 0 < bits - _WORD <= _DROP else 0
+    if bits - drop < 2:
+        raise ConfigError(f"kmeans.drop_bits is {drop}, and distances have {bits} bits: leave at least 2 of them")
+    return Tree(compare_bits=bits, drop=drop)
+
+
+def _distance_bits(job: KMeansJob, layout: Layout) -> int:
+    low, high = job.normalise.interval
+    widest = layout.total_features * (high - low + 2**-10) ** 2
+    return 2 + int(log2(widest * 4**FRACTION_BITS))
+
+
+def _check_room(job: KMeansJob, layout: Layout, centres: Centres) -> None:
+    """Norms, the centroids' movement and the inertia must fit."""
+    low, high = job.normalise.interval
+    d, bound = layout.total_features, max(abs(low), abs(high))
+    if log2(d * bound**2) + 2 * FRACTION_BITS >= _ROOM:
+        raise ConfigError(
+            f"kmeans.normalise.bound is too large for {d:,} columns of values within {_shown(job)}: lower it"
+        )
+    if job.tol and log2(max(job.clusters * d * (high - low) ** 2, job.tol)) + 2 * FRACTION_BITS >= _ROOM:
+        raise ConfigError(
+            f"the movement of {job.clusters:,} centroids of {d:,} columns within {_shown(job)} needs over 64 bits: "
+            "lower kmeans.normalise.bound, or set kmeans.tol to 0"
+        )
+    if centres.inertia and log2(layout.total_rows * d * bound**2) + FRACTION_BITS >= _ROOM:
+        raise ConfigError("the inertia of so many rows does not fit in 64 bits: leave out kmeans.reveal.inertia")
+    if centres.count_bits > 30:
+        raise ConfigError(f"{layout.total_rows:,} rows are too many: up to 2^30 can be divided by")
+
+
+def _shown(job: KMeansJob) -> str:
+    low, high = job.normalise.interval
+    return f"[{low:g}, {high:g}]"

@@ -18,7 +18,7 @@ from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.io.keys import read_secret, write_secret
 from veilmeans.io.triples import Manifest, TripleStore
-from veilmeans.pipelines.jobs import job_plan
+from veilmeans.pipelines.jobs import job_plan, store_iterations
 from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -42,7 +42,7 @@ def run_offline(config: JobConfig) -> Manifest:
         raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
     plan, config = job_plan(config), config.offline()
     wanted = config.needed_triples
-    manifest = Manifest(wanted.store, wanted.runs, wanted.iterations, wanted.rows, plan.digest())
+    manifest = Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest())
     terms = _terms(config, manifest)
     check_bindings(config.run_folder, config.party, terms)
     if not finished(config):
@@ -50,7 +50,7 @@ def run_offline(config: JobConfig) -> Manifest:
             shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
             work = _deal if config.party == config.dealer else _take_in
             work(exchange, config, plan, manifest)
-            say_farewell(exchange, config, iteration=wanted.iterations)
+            say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
 
 
@@ -71,7 +71,7 @@ def _places(plan: Plan, manifest: Manifest) -> list[Place]:
         (number, iteration, shard)
         for number in range(manifest.runs)
         for iteration in range(manifest.iterations)
-        for shard in range(len(plan.shard_lengths()))
+        for shard in range(plan.shards)
     ]
 
 
@@ -107,7 +107,7 @@ class DealShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
-        needs = self.plan.needs(shard)
+        needs = self.plan.needs(shard, iteration)
         dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         for party, arrays in dealt.items():
             key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
@@ -127,8 +127,11 @@ class TakeShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
-        expected = corrections_for(self.config.me.index, self.plan.needs(shard))
-        if not expected or self.store.has_corrections(number, iteration, shard):
+        expected = corrections_for(self.config.me.index, self.plan.needs(shard, iteration))
+        if self.store.has_corrections(number, iteration, shard):
+            return
+        if not expected:  # an empty file says that nothing is missing
+            self.store.write_corrections(number, iteration, shard, {})
             return
         key = Key(_message_address(self.config, place), self.config.dealer or "", self.config.party)
         arrays = _dealt(self.exchange, key, expected, self.config.exchange.timeout_s)

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.io.inputs import stage_columns
-from veilmeans.schemas.config import JobConfig, SumsJob
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.jobs import SumsJob
 from veilmeans.transforms.sums import OPENING, product_protocol
 from veilmeans.transforms.trace import table
 

@@ -16,8 +16,9 @@ from veilmeans.io.inputs import StagedInput, stage_columns
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.party import agreed_terms, binding_of, counters, finished, run_pipeline, say_farewell, seated
 from veilmeans.pipelines.triples import check_claim, claim_triples, open_store
-from veilmeans.schemas.config import JobConfig, SumsJob
-from veilmeans.schemas.errors import ConfigError, HandshakeError
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError, HandshakeError, InputError
+from veilmeans.schemas.jobs import SumsJob
 from veilmeans.schemas.shard import Shard
 from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.seat import Seat
@@ -38,7 +39,10 @@ def run_sums(config: JobConfig) -> Path:
         job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, config.run_folder / "columns.arrow"
     )
     _check_room(job, staged.rows)
-    store = open_store(config, staged.rows)
+    planned = config.needed_triples.rows
+    if planned is not None and staged.rows != planned:
+        raise InputError(f"the data of {config.party} have {staged.rows:,} rows, and triples.rows is {planned:,}")
+    store = open_store(config)
     binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
     terms = _terms(config, job, staged.rows, binding)
     check_bindings(config.run_folder, config.party, terms)

@@ -7,17 +7,14 @@ from veilmeans.io.triples import TripleStore
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import InputError, RefusedError
+from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.message import Key
 
 _STAGE = "triples"
 
 
-def open_store(config: JobConfig, rows: int, iterations: int = 1) -> TripleStore:
-    """The store, checked to be made for this job and these rows."""
-    planned = config.needed_triples.rows
-    if rows != planned:
-        raise InputError(f"the data of {config.party} have {rows:,} rows, and triples.rows is {planned:,}")
+def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
+    """The store, checked to be made for this job and its shapes."""
     store = TripleStore.open(config.store_folder)
     store.require(iterations=iterations, plan=job_plan(config).digest())
     return store

@@ -70,6 +70,11 @@ class EngineConfig(Part):
     state: Literal["auto", "memory", "scratch", "value"] = Field(
         "auto", description="where states wait at the barrier; auto: in memory on DirectRunner, else in scratch"
     )
+    rounds: Literal["auto", "stages", "whole"] = Field(
+        "auto",
+        description="stages: each round is a Beam stage over shards; whole: one call runs all rounds of an iteration; "
+        "auto: whole for up to 65,536 rows",
+    )
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="how often a failed pipeline is run at most")
     options: tuple[str, ...] = Field((), description="further Beam options, as on a command line")
 

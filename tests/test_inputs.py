@@ -107,7 +107,7 @@ def test_a_missing_column_is_told_with_those_there_are(tmp_path: Path) -> None:
         ("a,b,a\n1,2,3\n", "FILE has more than one column 'a'"),
         ("a,b\n", "FILE has no rows"),
         ("", "the data file FILE cannot be read: Empty CSV file"),
-        ("a,b\n1,2\n3\n", "the data file FILE cannot be read: CSV parse error: Expected 2 columns, got 1: 3"),
+        ("a,b\n1,2\n3\n", "FILE, row 2: expected 2 columns, got 1; correct the row"),
     ],
 )
 def test_bad_csv_is_told_with_file_row_and_column(tmp_path: Path, content: str, sentence: str) -> None:

@@ -7,7 +7,8 @@ For every owner P_i and every other party P_j (paper: X_A·⟨μ⟩_B and the li
                   P_i: X_i·F_ij + ⟨U_ij·V_ij⟩_i       P_j: E_ij·V_ij + ⟨U_ij·V_ij⟩_j
 
 because X·Y_j = X·(F + V) = X·F + (E + U)·V. X does not change during a run, so neither need its mask; a product moves
-only Y-sized messages. `transposed` products use the same E for Xᵀ·⟨Y⟩.
+only Y-sized messages. `transposed` products use the same E for Xᵀ·⟨Y⟩. A matrix without columns (a party that owns none
+of the rows) takes part in no product: nothing is sent for it.
 
 State: "x" this party's own matrix, "e0", "e1", … the others' masked ones (after `mask_operand`); `source`0, `source`1 …
 the shares of the right operands, one for each owner's matrix; out `target`0, `target`1, …, the shares of the products.
@@ -15,6 +16,8 @@ the shares of the right operands, one for each owner's matrix; out `target`0, `t
 
 from dataclasses import dataclass
 from functools import partial
+
+import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import MatMul, Operand
@@ -57,40 +60,60 @@ def cross(product: CrossProduct) -> Protocol:
 
 def _send_masked(party: Party, state: Arrays, randomness: Randomness) -> Sent:
     x = require(state, "x")
+    if not x.shape[1]:
+        return Sent(state, to={peer: {} for peer in party.others})
     kinds = {peer: Operand(party.index, peer, x.shape, _STAGE) for peer in party.others}
     return Sent(state, to={peer: {"e": x - randomness.correlated(kind, "u")} for peer, kind in kinds.items()})
 
 
 def _keep_masked(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
     del party, randomness
-    return {**state, **{f"e{peer}": _matrix(inbox, peer) for peer in inbox.messages}}
+    rows = len(require(state, "x"))
+    return {**state, **{f"e{peer}": _matrix(inbox, peer, rows) for peer in inbox.messages}}
 
 
-def _matrix(inbox: Inbox, peer: int) -> ring.Ring:
-    matrix = inbox.messages[peer].get("e")
-    if matrix is None or matrix.ndim != 2 or matrix.dtype != ring.DTYPE:
-        raise RefusedError(f"{inbox.party.names[peer]} sent no masked matrix where one was due")
+def _matrix(inbox: Inbox, peer: int, rows: int) -> ring.Ring:
+    """A peer's masked matrix; nothing stands for one without columns."""
+    matrix = inbox.messages[peer].get("e", np.zeros((rows, 0), ring.DTYPE))
+    if matrix.ndim != 2 or matrix.dtype != ring.DTYPE or len(matrix) != rows:
+        raise RefusedError(f"{inbox.party.names[peer]} sent no masked matrix of {rows:,} rows where one was due")
     return matrix
 
 
 def _send(product: CrossProduct, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     messages = {}
     for owner in party.others:
-        y = require(state, f"{product.source}{owner}")
-        kind = product.kind(owner, party.index, require(state, f"e{owner}"), y.shape[1])
-        messages[owner] = {"f": y - randomness.correlated(kind, "v")}
+        e, y = require(state, f"e{owner}"), require(state, f"{product.source}{owner}")
+        if e.shape[1]:
+            kind = product.kind(owner, party.index, e, y.shape[1])
+            messages[owner] = {"f": y - randomness.correlated(kind, "v")}
+        else:
+            messages[owner] = {}
     return Sent(state, to=messages)
 
 
 def _receive(product: CrossProduct, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    x, mine = require(state, "x"), require(state, f"{product.source}{party.index}")
-    right = inbox.opened("f", mine)
-    shares = {party.index: product.of(x, right)}
-    for peer in party.others:
-        kind = product.kind(party.index, peer, x, mine.shape[1])
-        shares[party.index] = shares[party.index] + randomness.correlated(kind, "w")
+    shares = {f"{product.target}{party.index}": _owned(product, party, state, inbox, randomness)}
     for owner in party.others:
-        e, y = require(state, f"e{owner}"), require(state, f"{product.source}{owner}")
-        kind = product.kind(owner, party.index, e, y.shape[1])
-        shares[owner] = product.of(e, randomness.correlated(kind, "v")) + randomness.correlated(kind, "w")
-    return {**state, **{f"{product.target}{owner}": share for owner, share in shares.items()}}
+        shares[f"{product.target}{owner}"] = _helped(product, owner, party, state, randomness)
+    return {**state, **shares}
+
+
+def _owned(product: CrossProduct, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> ring.Ring:
+    """My share of the product with my own matrix: X·(⟨Y⟩_me + Σ F) + Σ ⟨UV⟩."""
+    x, mine = require(state, "x"), require(state, f"{product.source}{party.index}")
+    if not x.shape[1]:
+        return product.of(x, mine)
+    share = product.of(x, inbox.opened("f", mine))
+    for peer in party.others:
+        share += randomness.correlated(product.kind(party.index, peer, x, mine.shape[1]), "w")
+    return share
+
+
+def _helped(product: CrossProduct, owner: int, party: Party, state: Arrays, randomness: Randomness) -> ring.Ring:
+    """My share of the product with another's matrix: E·V + ⟨UV⟩."""
+    e, y = require(state, f"e{owner}"), require(state, f"{product.source}{owner}")
+    if not e.shape[1]:
+        return product.of(e, y)
+    kind = product.kind(owner, party.index, e, y.shape[1])
+    return product.of(e, randomness.correlated(kind, "v")) + randomness.correlated(kind, "w")

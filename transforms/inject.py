@@ -11,6 +11,7 @@ State: `bit` packed (crypto.bits), `value` a share of any shape with as many ele
 """
 
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -63,25 +64,30 @@ def _from_right(right: str, target: str, party: Party, state: Arrays) -> Arrays:
     return {**state, target: require(state, right) + require(state, target)}
 
 
-def to_arithmetic(bit: str, like: str, target: str) -> Round:
-    """B2A: target = bit, shared by sum, in the shape of the array `like` of the state."""
+def to_arithmetic(bit: str, like: str | None, target: str) -> Round:
+    """B2A: target = bit, shared by sum, in the shape of the array `like` of the state; none: all packed bits, flat."""
     return Round("b2a", partial(_hide, bit, like), partial(_convert, bit, like, target), "[b⊕r]")
 
 
-def _hide(bit: str, like: str, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    kind = DaBit(party.count, state[like].size)
+def _shape(bit: str, like: str | None, state: Arrays) -> tuple[int, ...]:
+    return (8 * state[bit].size,) if like is None else state[like].shape
+
+
+def _hide(bit: str, like: str | None, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    kind = DaBit(party.count, prod(_shape(bit, like, state)))
     return Sent(state, {"o": state[bit] ^ randomness.correlated(kind, "bit")})
 
 
 def _convert(
-    bit: str, like: str, target: str, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+    bit: str, like: str | None, target: str, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> Arrays:
-    kind = DaBit(party.count, state[like].size)
+    shape = _shape(bit, like, state)
+    kind = DaBit(party.count, prod(shape))
     o = _opened_bits(inbox, state[bit] ^ randomness.correlated(kind, "bit"), kind.count)
     converted = _flipped(o, randomness.correlated(kind, "r"))
     if party.first:
         converted += o
-    return {**state, target: converted.reshape(state[like].shape)}
+    return {**state, target: converted.reshape(shape)}
 
 
 def _opened_bits(inbox: Inbox, mine: Array, count: int) -> ring.Ring:

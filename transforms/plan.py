@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from veilmeans.schemas.layout import Block, cut
 from veilmeans.transforms.randomness import Need
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.trace import Shapes, StageTrace, trace
@@ -15,49 +16,66 @@ Needs = dict[str, tuple[Need, ...]]
 
 @dataclass(frozen=True)
 class Work:
-    """A protocol and each party's shapes for a shard of so many rows; `sharded` or once per iteration, as shard 0."""
+    """A protocol, and each party's shapes for a shard.
+
+    Work that is not `sharded` is done once in an iteration, as shard 0; `first` work only in the first iteration.
+    """
 
     protocol: Protocol
-    shapes: Callable[[int], Sequence[Shapes]]
+    shapes: Callable[[Block], Sequence[Shapes]]
     sharded: bool = True
+    first: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All works of an iteration over `rows` rows in shards of `rows_per_shard`."""
+    """All works of an iteration over all shards."""
 
     works: tuple[Work, ...]
-    rows: int
-    rows_per_shard: int
+    blocks: tuple[Block, ...]
 
-    def shard_lengths(self) -> list[int]:
-        return [min(self.rows_per_shard, self.rows - start) for start in range(0, self.rows, self.rows_per_shard)]
+    @classmethod
+    def of_rows(cls, works: tuple[Work, ...], rows: int, rows_per_shard: int) -> "Plan":
+        """A plan in which shards differ only in their number of rows."""
+        return cls(works, tuple(Block(length) for length in cut(rows, rows_per_shard)))
 
-    def needs(self, shard: int) -> Needs:
+    @property
+    def shards(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def rows(self) -> int:
+        return sum(block.rows for block in self.blocks)
+
+    def needs(self, shard: int, iteration: int) -> Needs:
         """What a shard's stages need."""
-        length = min(self.rows_per_shard, self.rows - shard * self.rows_per_shard)
-        traces = [*self._sharded[length], *(self._single if shard == 0 else [])]
+        traces = [*self.traces(self.blocks[shard], iteration), *(self.single(iteration) if shard == 0 else [])]
         return {stage.name: stage.needs for stage in traces if stage.needs}
+
+    def traces(self, block: Block, iteration: int) -> list[StageTrace]:
+        """The sharded stages of one iteration, for one shard."""
+        return [stage for first, stage in self._sharded[block] if iteration == 0 or not first]
+
+    def single(self, iteration: int) -> list[StageTrace]:
+        """The stages that an iteration does once."""
+        return [stage for first, stage in self._single if iteration == 0 or not first]
 
     def digest(self) -> str:
         """Equal for equal jobs and shapes."""
-        content = hashlib.sha256(repr((self.rows, self.rows_per_shard)).encode())
-        for length in sorted(self._sharded):
-            content.update(repr([(stage.name, stage.needs) for stage in self._sharded[length]]).encode())
-        content.update(repr([(stage.name, stage.needs) for stage in self._single]).encode())
+        content = hashlib.sha256(repr(self.blocks).encode())
+        for block in sorted(self._sharded, key=repr):
+            content.update(repr([(first, stage.name, stage.needs) for first, stage in self._sharded[block]]).encode())
+        content.update(repr([(first, stage.name, stage.needs) for first, stage in self._single]).encode())
         return content.hexdigest()
 
     @cached_property
-    def _sharded(self) -> dict[int, list[StageTrace]]:
-        return {
-            length: [stage for work in self.works if work.sharded for stage in _trace(work, length)]
-            for length in set(self.shard_lengths())
-        }
+    def _sharded(self) -> dict[Block, list[tuple[bool, StageTrace]]]:
+        return {block: self._traced(block, sharded=True) for block in set(self.blocks)}
 
     @cached_property
-    def _single(self) -> list[StageTrace]:
-        return [stage for work in self.works if not work.sharded for stage in _trace(work, self.rows)]
+    def _single(self) -> list[tuple[bool, StageTrace]]:
+        return self._traced(Block(self.rows), sharded=False)
 
-
-def _trace(work: Work, rows: int) -> list[StageTrace]:
-    return trace(work.protocol, work.shapes(rows))
+    def _traced(self, block: Block, sharded: bool) -> list[tuple[bool, StageTrace]]:
+        works = [work for work in self.works if work.sharded == sharded]
+        return [(work.first, stage) for work in works for stage in trace(work.protocol, work.shapes(block))]

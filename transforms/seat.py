@@ -5,6 +5,9 @@
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
 
 from veilmeans.crypto import prg
 from veilmeans.io.connect import open_exchange
@@ -33,6 +36,8 @@ class OpenSeat:
     triples: StoreRun | None
     scratch: Scratch
     timeout: float
+    folder: Path = Path()
+    """Where this party keeps what belongs to the run."""
 
     def address(self, stage: Stage, shard: int) -> Address:
         return Address(self.run, self.iteration, stage.name, shard)
@@ -85,6 +90,7 @@ class Seat:
             triples=self._store_run(),
             scratch=Scratch(config.scratch_root),
             timeout=config.exchange.timeout_s,
+            folder=config.run_folder,
         )
 
     def _store_run(self) -> StoreRun | None:
@@ -95,12 +101,13 @@ class Seat:
 
 @dataclass
 class Tally:
-    """Messages, bytes and seconds waited in one stage."""
+    """Messages, bytes, seconds waited and seconds computed in one stage."""
 
     messages: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
     waited: float = 0.0
+    computed: float = 0.0
 
     def counts(self) -> dict[str, int]:
         """As whole numbers, under the names they have in Beam's metrics."""
@@ -109,13 +116,16 @@ class Tally:
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "waited_us": round(self.waited * 1e6),
+            "computed_us": round(self.computed * 1e6),
         }
 
 
 def send(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> tuple[Arrays, list[Outgoing]]:
     """The first half of a round, for one shard."""
+    start = time.perf_counter()
     sent = stage.round.send(seat.party, state, seat.randomness(stage, shard))
     messages = seat.outgoing(stage, shard, sent)
+    tally.computed += time.perf_counter() - start
     tally.messages += len(messages)
     tally.bytes_sent += sum(message.payload.size for message in messages)
     return sent.state, messages
@@ -125,5 +135,15 @@ def receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tall
     """The second half, after the barrier."""
     start = time.perf_counter()
     inbox = seat.inbox(stage, shard, tally)
-    tally.waited += time.perf_counter() - start
-    return stage.round.receive(seat.party, state, inbox, seat.randomness(stage, shard))
+    arrived = time.perf_counter()
+    tally.waited += arrived - start
+    after = stage.round.receive(seat.party, state, inbox, seat.randomness(stage, shard))
+    tally.computed += time.perf_counter() - arrived
+    return after
+
+
+def tell_all(seat: OpenSeat, what: str) -> None:
+    """Say to every other party that this iteration has come so far here."""
+    where, names = Address(seat.run, seat.iteration, what, 0), seat.party.names
+    done = {"done": np.ones(1, np.uint8)}
+    seat.exchange.put_all([Outgoing.of(Key(where, seat.party.name, names[i]), done) for i in seat.party.others])

@@ -1,0 +1,101 @@
+"""What a party keeps of a run between iterations: its shares of the centroids, and of the last assignments.
+
+  checkpoints/7.arrow     after seven iterations: shares of the centroids and their norms, and the opened stop bit
+  assignments/7/3.arrow   shares of the one-hot rows of shard 3, as the seventh iteration assigned them
+  operands/3.arrow        the others' masked matrices of shard 3, sent once per run
+
+A file begins with an HMAC of the rest under a key of this party, is written beside its place, synced and renamed: it is
+there whole, or not at all, and a damaged one is refused.
+"""
+
+import hmac
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from veilmeans.io.files import in_place
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
+from veilmeans.schemas.errors import StorageError
+
+_TAG = 64
+"""Bytes before the arrays: the HMAC, padded so that mapped arrays are aligned."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The kept files of one run below `folder`."""
+
+    folder: Path
+    key: bytes = field(repr=False)
+
+    def newest(self) -> int:
+        """How many iterations are done; the file of that number is the newest."""
+        return max((int(file.stem) for file in (self.folder / "checkpoints").glob("*.arrow")), default=-1)
+
+    def write(self, done: int, arrays: Arrays) -> None:
+        self._write(self._file(done), arrays)
+
+    def read(self, done: int) -> dict[str, Array]:
+        return self._read(self._file(done))
+
+    def write_shard(self, kind: str, shard: int, arrays: Arrays) -> None:
+        self._write(self._shard(kind, shard), arrays)
+
+    def read_shard(self, kind: str, shard: int) -> dict[str, Array]:
+        return self._read(self._shard(kind, shard))
+
+    def has_shard(self, kind: str, shard: int) -> bool:
+        return self._shard(kind, shard).exists()
+
+    def drop_assignments(self, before: int) -> None:
+        """Forget the assignments of iterations that no restart can go back to."""
+        for old in (self.folder / "assignments").glob("*"):
+            if int(old.name) < before:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _file(self, done: int) -> Path:
+        return self.folder / "checkpoints" / f"{done}.arrow"
+
+    def _shard(self, kind: str, shard: int) -> Path:
+        return self.folder / kind / f"{shard}.arrow"
+
+    def _tag(self, file: Path, content: pa.Buffer) -> bytes:
+        name = str(file.relative_to(self.folder)).encode()
+        keyed = hmac.new(self.key, len(name).to_bytes(4, "big") + name, "sha256")
+        keyed.update(content)
+        return keyed.digest().ljust(_TAG, b"\0")
+
+    def _write(self, file: Path, arrays: Arrays) -> None:
+        content = to_stream(arrays)
+        with in_place(file) as part, part.open("wb") as target:
+            target.write(self._tag(file, content))
+            target.write(content)
+            target.flush()
+            os.fsync(target.fileno())
+
+    def _read(self, file: Path) -> dict[str, Array]:
+        try:
+            with pa.memory_map(str(file)) as source:
+                whole = source.read_buffer()
+        except FileNotFoundError:
+            raise StorageError(f"{file} is missing: {_GO_BACK}") from None
+        except OSError as error:
+            raise StorageError(f"{file} cannot be read: {error.strerror or 'damaged'}: {_GO_BACK}") from None
+        content = whole.slice(min(_TAG, whole.size))
+        if not hmac.compare_digest(whole.slice(0, min(_TAG, whole.size)).to_pybytes(), self._tag(file, content)):
+            raise StorageError(f"{file} is damaged or was made by another seed: {_GO_BACK}")
+        return from_stream(content)
+
+
+_GO_BACK = "restore it from a backup, or start a new run id"
+
+
+def assignments(done: int) -> str:
+    """The kind of shard file that holds the assignments of the iteration `done`."""
+    return f"assignments/{done}"
+
+
+OPERANDS = "operands"

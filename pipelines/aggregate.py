@@ -1,0 +1,64 @@
+"""Normalisation over all parties' rows (`normalise.aggregate`): its statistics on shares, then opened to all.
+
+Opened are, for each column, the lowest and highest value (minmax) or mean and deviation (zscore) of all rows together.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import partial, reduce
+
+import numpy as np
+
+from veilmeans.io.files import write_json
+from veilmeans.io.prepare import Scaling, Scan, raw_rows, scaling_of
+from veilmeans.pipelines.prepare import kmeans_job
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.jobs import KMeansJob
+from veilmeans.schemas.layout import Block, Layout
+from veilmeans.transforms.bare import run_bare
+from veilmeans.transforms.plan import Work
+from veilmeans.transforms.seat import Seat
+from veilmeans.transforms.statistics import (
+    MOMENTS,
+    add,
+    bounds,
+    extremes,
+    low_and_high,
+    mean_and_deviation,
+    sums,
+)
+from veilmeans.transforms.trace import Shapes
+
+
+def aggregate_work(job: KMeansJob, layout: Layout) -> tuple[Work, ...]:
+    """What the statistics ask of the triple store."""
+    if not job.normalise.aggregate or job.normalise.method != "minmax":
+        return ()
+    return (Work(extremes(layout.parties), partial(_bounds_shape, layout), sharded=False, first=True),)
+
+
+def _bounds_shape(layout: Layout, block: Block) -> Sequence[Shapes]:
+    del block
+    return [{"x": ((2, layout.total_features), "uint64")}] * layout.parties
+
+
+def aggregate_scaling(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling:
+    """The common scale; opened once per run and kept in its folder."""
+    file = config.run_folder / "scale.json"
+    if not file.exists():
+        scaling = _open_scale(config, seat, scan, rows)
+        write_json(file, {"shift": scaling.shift, "factor": scaling.factor})
+    known = json.loads(file.read_text())
+    return Scaling(tuple(known["shift"]), tuple(known["factor"]))
+
+
+def _open_scale(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling:
+    if kmeans_job(config).normalise.method == "minmax":
+        own = bounds(np.array(scan.low), np.array(scan.high), scan.columns)
+        opened = run_bare(extremes(config.me.count), seat.open(), {0: {"x": own}})[0]["x"]
+        low, high = low_and_high(opened)
+        return scaling_of("minmax", low.tolist(), high.tolist(), (), ())
+    own = reduce(add, (sums(block, scan.columns) for block in raw_rows(scan)))
+    opened = run_bare(MOMENTS, seat.open(), {0: {"x": own}})[0]["x"]
+    mean, deviation = mean_and_deviation(opened, rows)
+    return scaling_of("zscore", (), (), mean.tolist(), deviation.tolist())

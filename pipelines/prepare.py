@@ -1,0 +1,61 @@
+"""A party's data for K-means: read, checked against the configuration, normalised, encoded in shards."""
+
+from pathlib import Path
+
+from veilmeans.io.prepare import Prepared, Scaling, Scan, encode_source, scaling_of, scan_source
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError, InputError
+from veilmeans.schemas.jobs import KMeansJob
+
+
+def kmeans_job(config: JobConfig) -> KMeansJob:
+    """The job in a party's configuration, checked to be whole."""
+    job = config.kmeans
+    if job is None:
+        raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
+    if config.party not in config.parties:
+        raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans offline`")
+    if job.data is None:
+        raise ConfigError(f"the configuration of {config.party} needs kmeans.data: where its rows are")
+    return job
+
+
+def scan_data(config: JobConfig) -> Scan:
+    """A first pass over the data: what there is, and that it is what the configuration says."""
+    job = kmeans_job(config)
+    scan = scan_source(job.data or "", job.columns, job.id, _folder(config))
+    rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
+    if scan.rows != rows:
+        raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}")
+    if len(scan.columns) != features:
+        raise InputError(
+            f"{job.data} of {config.party} has {len(scan.columns):,} columns "
+            f"({', '.join(scan.columns[:5])}{', …' if len(scan.columns) > 5 else ''}), "
+            f"and kmeans.features is {features:,}"
+        )
+    return scan
+
+
+def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
+    """How our columns are normalised, or None where that depends on the others' rows."""
+    normalise = kmeans_job(config).normalise
+    if normalise.aggregate:
+        return None
+    low, high = scan.low, scan.high
+    if normalise.ranges is not None:
+        missing = [column for column in scan.columns if column not in normalise.ranges]
+        if missing:
+            raise ConfigError(f"kmeans.normalise.ranges has nothing for the column {missing[0]!r}")
+        low = tuple(normalise.ranges[column][0] for column in scan.columns)
+        high = tuple(normalise.ranges[column][1] for column in scan.columns)
+    return scaling_of(normalise.method, low, high, scan.mean, scan.deviation)
+
+
+def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:
+    """The second pass: encoded shards, unless they are there already."""
+    interval = kmeans_job(config).normalise.interval
+    return encode_source(scan, scaling, interval, config.engine.rows_per_shard, _folder(config))
+
+
+def _folder(config: JobConfig) -> Path:
+    return config.storage / "prepared"

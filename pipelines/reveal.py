@@ -1,0 +1,203 @@
+"""Opening what the reveal policy names, at the end of a run or later: `veilmeans reveal`.
+
+A policy is its own agreement: later openings of a finished run have an address of their own, so a changed policy needs
+the others' consent and never reuses a message. Shares stay on disk whatever was opened.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from veilmeans.crypto import fixed
+from veilmeans.io.checkpoints import assignments
+from veilmeans.io.prepare import Scaling, read_ids
+from veilmeans.io.results import write_assignments, write_centroids, write_result
+from veilmeans.pipelines.party import counters, run_pipeline
+from veilmeans.pipelines.report import RunReport
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.jobs import RevealConfig
+from veilmeans.schemas.shard import Shard
+from veilmeans.transforms.bare import Tallies, run_bare
+from veilmeans.transforms.beam_rounds import RunProtocol
+from veilmeans.transforms.lloyd import Job, Seated, kept, run_and_report
+from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
+from veilmeans.transforms.seat import OpenSeat
+
+log = logging.getLogger(__name__)
+
+OPENED = "opened"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run whose iterations are done, at one party: what can be opened of it, and how to read it."""
+
+    config: JobConfig
+    job: Job
+    done: int
+    scaling: Scaling
+    columns: tuple[str, ...]
+    id: str | None
+
+    def seated(self) -> Job:
+        """The job at the seat from which results are opened."""
+        return replace(self.job, seat=replace(self.job.seat, iteration=self.done))
+
+
+def policy_of(config: JobConfig, finished: Finished, reveal: RevealConfig) -> Policy:
+    def members(names: Sequence[str]) -> frozenset[int]:
+        return frozenset(config.parties.index(name) for name in names)
+
+    return Policy(
+        finished.job.kmeans.layout,
+        members(reveal.assignments),
+        members(reveal.centroids),
+        reveal.columns == "all",
+        members(reveal.inertia),
+    )
+
+
+def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object]:
+    """Open what the policy names; what this party got, as written to `result.json`."""
+    config, start = finished.config, time.perf_counter()
+    policy = policy_of(config, finished, reveal)
+    stages: dict[str, dict[str, int]] = {}
+    found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": _stopped(finished)}
+    if policy.assignments:
+        stages |= counters(run_pipeline(config, partial(_build, finished.seated(), policy)))
+        if config.me.index in policy.assignments:
+            found["assignments"] = str(_write_assignments(finished))
+    if policy.centroids or policy.inertia:
+        opened, tallies = _open_centres(finished, policy)
+        stages |= {stage: tally.counts() for stage, tally in tallies.items()}
+        found |= _write_centres(finished, policy, opened)
+    write_result(config.run_folder, found)
+    RunReport(config.run_folder).add(time.perf_counter() - start, stages)
+    return found
+
+
+def _stopped(finished: Finished) -> bool:
+    """Whether the centroids had come to rest."""
+    return bool(kept(finished.job.seat.open()).read(finished.done)["stop"].any())
+
+
+def _build(job: Job, policy: Policy, pipeline: beam.Pipeline) -> None:
+    protocol = open_assignments(policy)
+    start = pipeline | beam.Create([job.shards])
+    if job.whole:
+        _ = start | "Open" >> beam.ParDo(OpenWhole(job, policy))
+        return
+    _ = (
+        start
+        | "Shards" >> beam.FlatMap(list).with_output_types(int)
+        | "Spread" >> beam.Reshuffle()
+        | "Load" >> beam.ParDo(LoadAssignments(job)).with_output_types(tuple[int, Shard])
+        | "Open" >> RunProtocol(protocol, job.seat)
+        | "Keep" >> beam.ParDo(KeepLabels(job))
+    )
+
+
+def load_assignments(job: Job, seat: OpenSeat, shard: int) -> dict[str, Array]:
+    """The shares of a shard's rows, and which party they belong to (M: all)."""
+    place = job.place(shard)
+    owner = job.kmeans.layout.parties if place.owner is None else place.owner
+    shares = kept(seat).read_shard(assignments(seat.iteration), shard)
+    return {"c": shares["c"], "rows": np.array([place.block.rows]), "owner": np.array([owner])}
+
+
+def keep_labels(seat: OpenSeat, shard: int, opened: Arrays) -> None:
+    if "label" in opened:
+        kept(seat).write_shard(OPENED, shard, {"label": opened["label"]})
+
+
+class LoadAssignments(Seated):
+    def process(self, shard: int) -> Iterator[tuple[int, Shard]]:
+        yield shard, Shard(arrays=load_assignments(self.job, self.seat, shard))
+
+
+class KeepLabels(Seated):
+    def process(self, element: tuple[int, Shard]) -> Iterator[int]:
+        shard, state = element
+        keep_labels(self.seat, shard, state.arrays)
+        yield shard
+
+
+class OpenWhole(Seated):
+    def __init__(self, job: Job, policy: Policy) -> None:
+        super().__init__(job)
+        self.policy = policy
+
+    def process(self, shards: list[int]) -> Iterator[int]:
+        states: dict[int, Arrays] = {shard: load_assignments(self.job, self.seat, shard) for shard in shards}
+        for shard, opened in run_and_report(open_assignments(self.policy), self.seat, states).items():
+            keep_labels(self.seat, shard, opened)
+            yield shard
+
+
+def _write_assignments(finished: Finished) -> Path:
+    """The rows that this party has, with their clusters."""
+    return write_assignments(finished.config.run_folder, finished.id or "row", _labelled(finished))
+
+
+def _labelled(finished: Finished) -> Iterator[tuple[pa.Array, Array]]:
+    store, me = kept(finished.job.seat.open()), finished.config.me.index
+    for shard in finished.job.shards:
+        place = finished.job.place(shard)
+        if place.owner in (None, me):
+            labels = store.read_shard(OPENED, shard)["label"]
+            yield read_ids(finished.job.prepared, place.index), labels
+
+
+def _open_centres(finished: Finished, policy: Policy) -> tuple[Arrays, Tallies]:
+    seat = finished.seated().seat.open()
+    checkpoint = kept(seat).read(finished.done)
+    state: dict[str, Array] = {
+        "shift": np.array(finished.scaling.shift),
+        "factor": np.array(finished.scaling.factor),
+        "names": np.frombuffer("\n".join(finished.columns).encode(), np.uint8),
+    }
+    state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
+    tallies: Tallies = {}
+    return run_bare(open_centres(policy), seat, {0: state}, tallies)[0], tallies
+
+
+def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[str, object]:
+    found: dict[str, object] = {}
+    if "total" in opened:
+        found["inertia"] = float(fixed.decode(opened["total"])[0])
+    if "centres" in opened:
+        scaling, columns = _scale_and_names(finished, policy, opened)
+        centres = scaling.original(fixed.decode(opened["centres"]))
+        found["centroids"] = str(write_centroids(finished.config.run_folder, columns, centres))
+    return found
+
+
+def _scale_and_names(finished: Finished, policy: Policy, opened: Arrays) -> tuple[Scaling, Sequence[str]]:
+    """How to read the opened columns: by my own scale, or by everyone's."""
+    config = finished.config
+    if not policy.tells_scale(config.me.index):
+        return finished.scaling, finished.columns
+    shift, factor, names = [], [], []
+    for i, party in enumerate(config.parties):
+        shift += opened[f"shift{i}"].tolist()
+        factor += opened[f"factor{i}"].tolist()
+        columns = opened[f"names{i}"].tobytes().decode(errors="replace").split("\n")
+        if len(columns) != policy.layout.features[i]:
+            raise RefusedError(f"{party} sent {len(columns):,} column names for {policy.layout.features[i]:,} columns")
+        names += [f"{party}.{column}" for column in columns]
+    return Scaling(tuple(shift), tuple(factor)), names
+
+
+def later_run(config: JobConfig, reveal: RevealConfig) -> str:
+    """The name under which a later opening by this policy exchanges messages."""
+    return f"{config.run[:40]}.{hashlib.sha256((config.run + reveal.model_dump_json()).encode()).hexdigest()[:16]}"

@@ -1,0 +1,89 @@
+"""Who owns which rows and columns: a block layout, cut into shards of rows.
+
+Vertical: all parties have the same rows, each its own columns. Horizontal: all have the same columns, each its own
+rows; then a shard's rows belong to one party, and the others own no column of it. Every stage works on blocks, so it
+is written once for both.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Block:
+    """One shard: how many rows it has, and how many columns of them each party owns."""
+
+    rows: int
+    widths: tuple[int, ...] = ()
+
+    def columns(self, party: int) -> slice:
+        """Which of all d columns `party` owns here."""
+        ends = (0, *accumulate(self.widths))
+        return slice(ends[party], ends[party + 1])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A shard among all, as its owner numbers it: the `index`-th of `owner`'s own (vertical: of everyone's)."""
+
+    owner: int | None
+    index: int
+    block: Block
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`rows` and `features` of each party, in their order; vertical: as many rows for all, horizontal: columns."""
+
+    vertical: bool
+    rows: tuple[int, ...]
+    features: tuple[int, ...]
+    rows_per_shard: int
+
+    @property
+    def parties(self) -> int:
+        return len(self.rows)
+
+    @property
+    def total_rows(self) -> int:
+        """n."""
+        return self.rows[0] if self.vertical else sum(self.rows)
+
+    @property
+    def total_features(self) -> int:
+        """d."""
+        return sum(self.features) if self.vertical else self.features[0]
+
+    def own_columns(self, party: int) -> slice:
+        """The columns of which a party has values."""
+        if not self.vertical:
+            return slice(0, self.total_features)
+        return Block(0, self.features).columns(party)
+
+    def places(self) -> list[Place]:
+        """All shards; horizontally, the first party's come first."""
+        if self.vertical:
+            return [Place(None, i, Block(n, self.features)) for i, n in enumerate(self._cut(self.rows[0]))]
+        return [
+            Place(owner, i, Block(n, tuple(self.features[0] if p == owner else 0 for p in range(self.parties))))
+            for owner, rows in enumerate(self.rows)
+            for i, n in enumerate(self._cut(rows))
+        ]
+
+    def find_row(self, row: int) -> tuple[int | None, int]:
+        """The owner of a row, counted over all parties' rows in their order, and its number there."""
+        if self.vertical:
+            return None, row
+        for owner, rows in enumerate(self.rows):
+            if row < rows:
+                return owner, row
+            row -= rows
+        raise IndexError(f"there is no row {row} behind the last")
+
+    def _cut(self, rows: int) -> list[int]:
+        return cut(rows, self.rows_per_shard)
+
+
+def cut(rows: int, rows_per_shard: int) -> list[int]:
+    """The lengths of the shards of so many rows."""
+    return [min(rows_per_shard, rows - start) for start in range(0, rows, rows_per_shard)]

@@ -1,0 +1,76 @@
+"""F_SCU's numerator and denominator over one shard: ⟨Cᵀ·X⟩ (k × d) and ⟨1ᵀ·C⟩ (k), to be added over the shards.
+
+  1. B2A of the first k − 1 one-hot rows; the last is 1 − Σ of the others
+  2. X_iᵀ·C for every owner i, of the first k − 1 clusters        (`transforms.cross`, transposed)
+  3. the last cluster's sum is that of all rows, which an owner knows, less the others'
+
+State: "x", "e0", "e1", … the operands; "c", one-hot positions as packed XOR shares, k rows; out "s" and "n", shares.
+"""
+
+import numpy as np
+
+from veilmeans.crypto import ring
+from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.cross import CrossProduct, cross
+from veilmeans.transforms.inject import to_arithmetic
+from veilmeans.transforms.rounds import Protocol, local, require
+
+_PRODUCT = CrossProduct("upd.c", "upd.s", transposed=True)
+
+
+def update(k: int) -> Protocol:
+    """Two rounds; none in which anything is sent where there is one cluster."""
+    if k == 1:
+        return Protocol("update", (local("sum", _sum_all),))
+    convert = Protocol("b2a", (to_arithmetic("upd.bits", None, "upd.hot"),)).after(_leave_out_last)
+    products = cross(_PRODUCT).after(_spread).then(_finish)
+    return (convert + products).named("update")
+
+
+def _sum_all(party: Party, state: Arrays) -> Arrays:
+    """k = 1: all rows belong to the one cluster."""
+    own = ring.column_sums(require(state, "x"))[None, :]
+    return {"s": _in_place(party, state, own), "n": _count(party, state)}
+
+
+def _leave_out_last(party: Party, state: Arrays) -> Arrays:
+    del party
+    return {**state, "upd.bits": state["c"][:-1].reshape(-1)}
+
+
+def _hot_rows(state: Arrays, rows: int) -> ring.Ring:
+    """The converted bits as (k − 1) × n, out of the order in which they were packed."""
+    packed_rows, width = state["c"][:-1].shape
+    in_order = require(state, "upd.hot").reshape(8, packed_rows, width).transpose(1, 0, 2)
+    return in_order.reshape(packed_rows, 8 * width)[:, :rows]
+
+
+def _spread(party: Party, state: Arrays) -> Arrays:
+    """C (n × k − 1), once for each owner."""
+    hot = _hot_rows(state, len(state["x"]))
+    right = np.ascontiguousarray(hot.T)
+    kept = {name: array for name, array in state.items() if name not in ("upd.bits", "upd.hot", "c")}
+    return {**kept, "n": ring.column_sums(hot.T), **{f"upd.c{i}": right for i in range(party.count)}}
+
+
+def _finish(party: Party, state: Arrays) -> Arrays:
+    sums = np.concatenate([require(state, f"upd.s{i}") for i in range(party.count)]).T
+    everything = _in_place(party, state, ring.column_sums(require(state, "x"))[None, :])
+    last = everything - ring.column_sums(sums)[None, :]
+    counts = require(state, "n")
+    rest = _count(party, state) - ring.column_sums(counts[:, None])
+    return {"s": np.concatenate([sums, last]), "n": np.concatenate([counts, rest])}
+
+
+def _count(party: Party, state: Arrays) -> ring.Ring:
+    """The public number of rows, as a share."""
+    return np.array([len(state["x"]) if party.first else 0], ring.DTYPE)
+
+
+def _in_place(party: Party, state: Arrays, own: ring.Ring) -> ring.Ring:
+    """My own columns' values among all d columns; the others are zero to me."""
+    before, after = (
+        sum(state[f"e{i}"].shape[1] for i in party.others if (i < party.index) == earlier) for earlier in (True, False)
+    )
+    return np.pad(own, ((0, 0), (before, after)))
