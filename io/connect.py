@@ -63,16 +63,21 @@ def embedded_gateway(config: JobConfig) -> Iterator[None]:
 
 def open_exchange(config: JobConfig) -> Exchange:
     """The exchange of this configuration, one for each process."""
-    name = config.model_dump_json()
+    name = _name(config)
     with _lock:
         if name not in _open:
             _open[name] = _build(config)
         return _open[name]
 
 
+def _name(config: JobConfig) -> str:
+    """What an exchange depends on: who we are, who the others are, how messages travel."""
+    return config.model_dump_json(exclude={"run", "engine", "triples", "kmeans", "sums"})
+
+
 def close_exchange(config: JobConfig) -> None:
     with _lock:
-        exchange = _open.pop(config.model_dump_json(), None)
+        exchange = _open.pop(_name(config), None)
     if exchange is not None:
         exchange.close()
 

@@ -1,5 +1,6 @@
 """The opened results of a run as files: assignments and centroids in Parquet, the rest in JSON."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -36,6 +37,15 @@ def write_centroids(folder: Path, columns: Sequence[str], centres: NDArray[np.fl
     return folder / CENTROIDS
 
 
-def write_result(folder: Path, content: dict[str, object]) -> Path:
-    write_json(folder / RESULT, content)
-    return folder / RESULT
+def read_result(folder: Path) -> dict[str, object]:
+    """What was opened here so far."""
+    try:
+        content: dict[str, object] = json.loads((folder / RESULT).read_text())
+    except FileNotFoundError:
+        return {}
+    return content
+
+
+def write_result(folder: Path, content: dict[str, object]) -> None:
+    """Add to what was opened before."""
+    write_json(folder / RESULT, {**read_result(folder), **content})

@@ -175,7 +175,8 @@ def _reading(file: str) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError(f"the data file {file} does not exist") from None
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise InputError(f"the data file {file} cannot be read: {str(error).splitlines()[0]}") from None
+        what = str(error).partition("\n")[0]
+        raise InputError(f"the data file {file} cannot be read: {what}") from None
 
 
 # Formats

@@ -9,6 +9,7 @@ from functools import partial, reduce
 
 import numpy as np
 
+from veilmeans.crypto.wide import add
 from veilmeans.io.files import write_json
 from veilmeans.io.prepare import Scaling, Scan, raw_rows, scaling_of
 from veilmeans.pipelines.prepare import kmeans_job
@@ -18,15 +19,7 @@ from veilmeans.schemas.layout import Block, Layout
 from veilmeans.transforms.bare import run_bare
 from veilmeans.transforms.plan import Work
 from veilmeans.transforms.seat import Seat
-from veilmeans.transforms.statistics import (
-    MOMENTS,
-    add,
-    bounds,
-    extremes,
-    low_and_high,
-    mean_and_deviation,
-    sums,
-)
+from veilmeans.transforms.statistics import MOMENTS, bounds, extremes, low_and_high, mean_and_deviation, sums
 from veilmeans.transforms.trace import Shapes
 
 

@@ -28,6 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")]
 _TO_BEAM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -84,21 +85,53 @@ def gateway(config: Config) -> None:
         stopped.wait()
 
 
+@app.command()
+def prepare(config: Config) -> None:
+    """Read this party's data, check them, write them as encoded shards. `train` does it, too; nothing is sent."""
+    from veilmeans.pipelines.prepare import prepare_data
+
+    typer.echo(prepare_data(load_config(config)))
+
+
 @app.command(context_settings=_TO_BEAM)
-def train(context: typer.Context, config: Config) -> None:
-    """Take part in K-means. Start it again to go on after a mishap."""
+def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
+    """Take part in K-means. Every party runs it; start it again to go on after a mishap.
+
+    Reads kmeans.data, agrees with the others on every parameter, iterates on shares with a checkpoint after each
+    iteration, and opens at the end what kmeans.reveal names.
+    """
     settings = load_config(config).with_flags(context.args)
-    from veilmeans.pipelines.train import run_train
+    if dry_run:
+        from veilmeans.pipelines.plan_kmeans import plan_kmeans
 
-    typer.echo(f"results: {run_train(settings)}")
+        Console().print(plan_kmeans(settings.online()))
+    else:
+        from veilmeans.pipelines.train import run_train
+
+        typer.echo(f"results: {run_train(settings)}")
 
 
 @app.command(context_settings=_TO_BEAM)
-def sums(
-    context: typer.Context,
-    config: Config,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")] = False,
-) -> None:
+def reveal(context: typer.Context, config: Config) -> None:
+    """Open more of a finished run: what kmeans.reveal names now, if every party runs this with the same policy."""
+    settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.later import run_reveal
+
+    for what, value in run_reveal(settings).items():
+        typer.echo(f"{what}: {value}")
+
+
+@app.command()
+def status(config: Config) -> None:
+    """Show how far this party's run has come, from its own files. Nothing is sent."""
+    settings = load_config(config)
+    from veilmeans.pipelines.status import show_status
+
+    Console().print(show_status(settings))
+
+
+@app.command(context_settings=_TO_BEAM)
+def sums(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Take part in secure column sums. Start it again to go on after a mishap."""
     settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.plan import plan_sums

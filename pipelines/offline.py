@@ -41,8 +41,7 @@ def run_offline(config: JobConfig) -> Manifest:
     if config.dealer is None:
         raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
     plan, config = job_plan(config), config.offline()
-    wanted = config.needed_triples
-    manifest = Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest())
+    manifest = manifest_of(config, plan)
     terms = _terms(config, manifest)
     check_bindings(config.run_folder, config.party, terms)
     if not finished(config):
@@ -52,6 +51,12 @@ def run_offline(config: JobConfig) -> Manifest:
             work(exchange, config, plan, manifest)
             say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
+
+
+def manifest_of(config: JobConfig, plan: Plan) -> Manifest:
+    """What the configured store shall serve."""
+    wanted = config.needed_triples
+    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest())
 
 
 def _terms(config: JobConfig, manifest: Manifest) -> dict[str, Terms]:

@@ -6,6 +6,18 @@ from veilmeans.io.prepare import Prepared, Scaling, Scan, encode_source, scaling
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError
 from veilmeans.schemas.jobs import KMeansJob
+from veilmeans.transforms.kmeans import KMeans
+
+LOCAL_FIELDS = {"data", "id", "columns", "iterations_per_pipeline"}
+"""Fields of the job that are each party's own."""
+_FEW_ROWS = 1 << 16
+"""Up to so many rows an iteration is one element."""
+
+
+def runs_whole(config: JobConfig, kmeans: KMeans) -> bool:
+    """Whether all rounds of an iteration run in one call here."""
+    rounds = config.engine.rounds
+    return rounds == "whole" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
 
 
 def kmeans_job(config: JobConfig) -> KMeansJob:
@@ -55,6 +67,18 @@ def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:
     """The second pass: encoded shards, unless they are there already."""
     interval = kmeans_job(config).normalise.interval
     return encode_source(scan, scaling, interval, config.engine.rows_per_shard, _folder(config))
+
+
+def prepare_data(config: JobConfig) -> str:
+    """Both passes, as far as they go without the others; what was found, in a sentence."""
+    scan = scan_data(config)
+    scaling = local_scaling(config, scan)
+    found = f"{scan.rows:,} rows, {len(scan.columns):,} columns: {', '.join(scan.columns)}"
+    if scaling is None:
+        return f"{found}; they are encoded when all parties' statistics are known"
+    prepared = encode_data(config, scan, scaling)
+    cells = prepared.rows * len(prepared.columns)
+    return f"{found}; {prepared.shards:,} shards, {1 - sum(prepared.nonzeros) / cells:.1%} zeros"
 
 
 def _folder(config: JobConfig) -> Path:

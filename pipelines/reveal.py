@@ -1,16 +1,16 @@
-"""Opening what the reveal policy names, at the end of a run or later: `veilmeans reveal`.
+"""Opening what a reveal policy names. Shares stay on disk whatever was opened.
 
-A policy is its own agreement: later openings of a finished run have an address of their own, so a changed policy needs
-the others' consent and never reuses a message. Shares stay on disk whatever was opened.
+The stages of an opening bear the policy's digest, so two openings of one run never have a message in common.
 """
 
 import hashlib
-import logging
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -18,22 +18,23 @@ import pyarrow as pa
 
 from veilmeans.crypto import fixed
 from veilmeans.io.checkpoints import assignments
+from veilmeans.io.files import write_json
 from veilmeans.io.prepare import Scaling, read_ids
 from veilmeans.io.results import write_assignments, write_centroids, write_result
+from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.party import counters, run_pipeline
+from veilmeans.pipelines.prepare import LOCAL_FIELDS, kmeans_job, runs_whole
 from veilmeans.pipelines.report import RunReport
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol
 from veilmeans.transforms.lloyd import Job, Seated, kept, run_and_report
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
-from veilmeans.transforms.seat import OpenSeat
-
-log = logging.getLogger(__name__)
+from veilmeans.transforms.seat import OpenSeat, Seat
 
 OPENED = "opened"
 
@@ -53,8 +54,50 @@ class Finished:
         """The job at the seat from which results are opened."""
         return replace(self.job, seat=replace(self.job.seat, iteration=self.done))
 
+    def save(self) -> None:
+        """So that more can be opened when the data are gone."""
+        content = {
+            "job": public_job(self.config),
+            "binding": self.job.seat.binding,
+            "iterations": self.done,
+            "prepared": str(self.job.prepared),
+            "shift": self.scaling.shift,
+            "factor": self.scaling.factor,
+            "columns": self.columns,
+            "id": self.id,
+        }
+        write_json(_saved(self.config), content)
+
+    @classmethod
+    def load(cls, config: JobConfig) -> "Finished":
+        file = _saved(config)
+        try:
+            saved = json.loads(file.read_text())
+        except FileNotFoundError:
+            raise StorageError(f"run {config.run!r} is not trained here: run `veilmeans train` first") from None
+        except (OSError, ValueError):
+            raise StorageError(f"{file} cannot be read: restore it from a backup") from None
+        if saved["job"] != public_job(config):
+            raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
+        kmeans = kmeans_of(config)
+        seat = Seat(config, saved["binding"])
+        job = Job(kmeans, seat, Path(saved["prepared"]), None, runs_whole(config, kmeans))
+        scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
+        return cls(config, job, saved["iterations"], scaling, tuple(saved["columns"]), saved["id"])
+
+
+def public_job(config: JobConfig) -> dict[str, Any]:
+    """What a finished run was, but for what each party may choose by itself or later."""
+    return kmeans_job(config).model_dump(mode="json", exclude={*LOCAL_FIELDS, "reveal"})
+
+
+def _saved(config: JobConfig) -> Path:
+    return config.run_folder / "finished.json"
+
 
 def policy_of(config: JobConfig, finished: Finished, reveal: RevealConfig) -> Policy:
+    """The policy by the parties' places."""
+
     def members(names: Sequence[str]) -> frozenset[int]:
         return frozenset(config.parties.index(name) for name in names)
 
@@ -64,13 +107,20 @@ def policy_of(config: JobConfig, finished: Finished, reveal: RevealConfig) -> Po
         members(reveal.centroids),
         reveal.columns == "all",
         members(reveal.inertia),
+        f"-{digest_of(reveal)}",
     )
+
+
+def digest_of(reveal: RevealConfig) -> str:
+    """A short name of a policy."""
+    return hashlib.sha256(reveal.model_dump_json().encode()).hexdigest()[:12]
 
 
 def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object]:
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished, reveal)
+    _require_inertia(finished, policy)
     stages: dict[str, dict[str, int]] = {}
     found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": _stopped(finished)}
     if policy.assignments:
@@ -84,6 +134,14 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     write_result(config.run_folder, found)
     RunReport(config.run_folder).add(time.perf_counter() - start, stages)
     return found
+
+
+def _require_inertia(finished: Finished, policy: Policy) -> None:
+    if policy.inertia and "inertia" not in kept(finished.job.seat.open()).read(finished.done):
+        raise ConfigError(
+            f"run {finished.config.run!r} kept no inertia, because kmeans.reveal.inertia named nobody when it was "
+            "trained: leave it out, or train a new run"
+        )
 
 
 def _stopped(finished: Finished) -> bool:
@@ -196,8 +254,3 @@ def _scale_and_names(finished: Finished, policy: Policy, opened: Arrays) -> tupl
             raise RefusedError(f"{party} sent {len(columns):,} column names for {policy.layout.features[i]:,} columns")
         names += [f"{party}.{column}" for column in columns]
     return Scaling(tuple(shift), tuple(factor)), names
-
-
-def later_run(config: JobConfig, reveal: RevealConfig) -> str:
-    """The name under which a later opening by this policy exchanges messages."""
-    return f"{config.run[:40]}.{hashlib.sha256((config.run + reveal.model_dump_json()).encode()).hexdigest()[:16]}"

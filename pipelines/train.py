@@ -24,7 +24,8 @@ from veilmeans.io.triples import TripleStore
 from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.party import agreed_terms, binding_of, counters, finished, run_pipeline, say_farewell, seated
-from veilmeans.pipelines.prepare import encode_data, kmeans_job, local_scaling, scan_data
+from veilmeans.pipelines.prepare import LOCAL_FIELDS, encode_data, kmeans_job, local_scaling, runs_whole, scan_data
+from veilmeans.pipelines.progress import TrainProgress
 from veilmeans.pipelines.report import RunReport, sent
 from veilmeans.pipelines.reveal import Finished, reveal_results
 from veilmeans.pipelines.start import own_squares, start_share
@@ -40,11 +41,6 @@ from veilmeans.transforms.lloyd import CHECKPOINT, ExchangeOperands, Job, LloydI
 from veilmeans.transforms.seat import Seat
 
 log = logging.getLogger(__name__)
-
-_FEW_ROWS = 1 << 16
-"""Up to so many rows an iteration is one element."""
-_LOCAL = {"data", "id", "columns", "iterations_per_pipeline"}
-"""Fields of the job that are each party's own."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,9 @@ def run_train(config: JobConfig) -> Path:
         job, scaling = _take_seat(exchange, ready)
         report = RunReport(config.run_folder)
         done = _iterate(exchange, ready, job, report)
-        reveal_results(Finished(config, job, done, scaling, ready.scan.columns, ready.scan.id), ready.job.reveal)
+        trained = Finished(config, job, done, scaling, ready.scan.columns, ready.scan.id)
+        trained.save()
+        reveal_results(trained, ready.job.reveal)
         say_farewell(exchange, config, iteration=done + 1)
     return config.run_folder
 
@@ -97,7 +95,7 @@ def get_ready(config: JobConfig) -> Ready:
     if scaling is not None:
         encode_data(config, scan, scaling)
     store = open_store(config, job.max_iter)
-    binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=_LOCAL | {"reveal"}))
+    binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=LOCAL_FIELDS | {"reveal"}))
     terms = _terms(config, job, scan, binding)
     check_bindings(config.run_folder, config.party, terms)
     return Ready(config, job, scan, scaling, store, binding, terms)
@@ -105,7 +103,7 @@ def get_ready(config: JobConfig) -> Ready:
 
 def _terms(config: JobConfig, job: KMeansJob, scan: Scan, binding: str) -> dict[str, Terms]:
     """What each peer is told: the job, and a digest of the rows' ids that only the two of us can compare."""
-    fields = job.model_dump(mode="json", exclude=_LOCAL)
+    fields = job.model_dump(mode="json", exclude=LOCAL_FIELDS)
     agreed = {
         **agreed_terms(config),
         "triples.store": config.needed_triples.store,
@@ -155,9 +153,7 @@ def _take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Scaling]:
     kmeans = kmeans_of(config)
     scaling = ready.scaling or aggregate_scaling(config, seat, scan, kmeans.layout.total_rows)
     prepared = encode_data(config, scan, scaling)
-    rounds = config.engine.rounds
-    whole = rounds == "whole" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
-    job = Job(kmeans, seat, prepared.folder, ready.store.manifest, whole)
+    job = Job(kmeans, seat, prepared.folder, ready.store.manifest, runs_whole(config, kmeans))
     _begin(ready, job, prepared)
     return job, scaling
 
@@ -188,15 +184,17 @@ def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> i
     config, limit, step = ready.config, ready.job.max_iter, ready.job.iterations_per_pipeline
     store = kept(job.seat.open())
     done = _resume(config, store.newest())
-    while done < limit and not stopped(store.read(done)):
-        begin = time.perf_counter()
-        last = min(done + step, limit)
-        stages = counters(run_pipeline(config, partial(_build_iterations, job, done, last)))
-        _collect(exchange, config, before=done)
-        done = store.newest()
-        seconds = time.perf_counter() - begin
-        report.add_iterations(done, seconds, stages)
-        log.info("iteration %d of at most %d: %.2f s, %.2f MB sent", done, limit, seconds, sent(stages) / 1e6)
+    progress = TrainProgress(limit, len(job.shards))
+    with progress.showing(done):
+        while done < limit and not stopped(store.read(done)):
+            begin = time.perf_counter()
+            last = min(done + step, limit)
+            stages = counters(run_pipeline(config, partial(_build_iterations, job, done, last)))
+            _collect(exchange, config, before=done)
+            done = store.newest()
+            seconds = time.perf_counter() - begin
+            report.add_iterations(done, seconds, stages)
+            progress.finished_iteration(done, seconds, sent(stages))
     return done
 
 

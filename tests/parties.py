@@ -98,8 +98,8 @@ def deal_stores(
         shapes = [{k: (v.shape, str(v.dtype)) for k, v in party[shard].items()} for party in shards]
         needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
         dealt = deal(seeds, manifest.store, 0, Address("", iteration, "", shard), needs)
-        for party, arrays in dealt.items():
-            stores[party].write_corrections(0, iteration, shard, arrays)
+        for party, store in enumerate(stores):
+            store.write_corrections(0, iteration, shard, dealt.get(party, {}))
     for store in stores:
         store.complete()
     return [store.claim(0, "test", "test") for store in stores]

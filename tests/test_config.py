@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from parties import make_configs, write_config
+from veilmeans.pipelines.jobs import store_iterations
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError
@@ -48,6 +49,25 @@ def files() -> Raw:
         del peer["address"]
         peer["outbox"] = f"../{name}/outbox"
     return raw
+
+
+def vertical() -> Raw:
+    """K-means over columns of two parties."""
+    raw = changed(gateway(), sums=None, triples__rows=None)
+    features = {"payco": 2, "shop": 3}
+    raw["kmeans"] = {"data": "data.csv", "layout": "vertical", "rows": 100, "features": features, "clusters": 4}
+    return raw
+
+
+def horizontal() -> Raw:
+    """K-means over rows of two parties."""
+    return changed(
+        vertical(),
+        kmeans__layout="horizontal",
+        kmeans__rows={"payco": 60, "shop": 40},
+        kmeans__features=3,
+        kmeans__normalise={"aggregate": True},
+    )
 
 
 def written(folder: Path, raw: object) -> Path:
@@ -130,9 +150,14 @@ def test_a_dealer_is_no_party(tmp_path: Path) -> None:
     assert load_config(written(tmp_path, raw)).party == "notary"
 
 
-def test_a_store_serves_one_run_of_one_iteration_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_store_serves_one_run_of_as_many_iterations_as_the_job_takes_unless_told_otherwise(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, gateway()))
-    assert config.needed_triples.model_dump() == {"store": "october", "rows": 5, "runs": 1, "iterations": 1}
+    assert config.needed_triples.model_dump() == {"store": "october", "rows": 5, "runs": 1, "iterations": None}
+    assert store_iterations(config) == 1
+    assert store_iterations(load_config(written(tmp_path, vertical()))) == 10
+    assert store_iterations(load_config(written(tmp_path, changed(vertical(), kmeans__max_iter=3)))) == 3
+    told = changed(vertical(), triples__iterations=4)
+    assert store_iterations(load_config(written(tmp_path, told))) == 4
     assert config.store_folder == config.storage / "triples" / "october"
     other = config.model_copy(update={"run": "other"})
     assert other.store_folder == config.store_folder
@@ -227,7 +252,6 @@ MISTAKES: list[tuple[Raw, str]] = [
     ({"triples__store": None}, "triples.store: Field required"),
     ({"triples__store": "../x"}, f"triples.store: '../x' {NAME_RULE}"),
     ({"triples__store": "x" * 75}, "triples.store: String should have at most 74 characters"),
-    ({"triples__rows": None}, "triples.rows: Field required"),
     ({"triples__rows": 0}, "triples.rows: Input should be greater than or equal to 1"),
     ({"triples__runs": 0}, "triples.runs: Input should be greater than or equal to 1"),
     ({"triples__iterations": 0}, "triples.iterations: Input should be greater than or equal to 1"),

@@ -13,7 +13,6 @@ from veilmeans.io import handshake
 from veilmeans.io.connect import close_exchange, open_exchange
 from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing
 from veilmeans.io.handshake import check_bindings, shake_hands
-from veilmeans.io.triples import Manifest
 from veilmeans.pipelines import offline, party, sums
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
@@ -292,9 +291,7 @@ def test_a_handshake_that_cannot_be_read_is_refused(configs: dict[str, JobConfig
 
 def offline_terms(config: JobConfig) -> dict[str, Terms]:
     """What a member tells the others before a store is made."""
-    wanted = config.needed_triples
-    manifest = Manifest(wanted.store, wanted.runs, wanted.iterations, wanted.rows, job_plan(config).digest())
-    return offline._terms(config.offline(), manifest)
+    return offline._terms(config.offline(), offline.manifest_of(config, job_plan(config)))
 
 
 def agree_offline(

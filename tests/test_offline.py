@@ -59,7 +59,8 @@ def check_stores(configs: Mapping[str, JobConfig], runs: int = 2, iterations: in
                 np.testing.assert_array_equal(c, a * b)
                 drawn += [value for arrays in shares.values() for array in arrays for value in array.reshape(-1)]
     assert len(set(drawn)) == len(drawn) == runs * iterations * sum(LENGTHS) * 3 * len(stores)
-    assert sum(len(files_below(store.folder / "corrections")) for store in stores) == runs * iterations * len(LENGTHS)
+    for store in stores:
+        assert len(files_below(store.folder / "corrections")) == runs * iterations * len(LENGTHS)
 
 
 def all_done(ended: Mapping[str, tuple[int, str]], last: str | None = None) -> None:

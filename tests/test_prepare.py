@@ -352,13 +352,13 @@ def test_an_interrupted_encode_is_done_again(tmp_path: Path, monkeypatch: pytest
     (first.folder / "000001.rows.arrow").write_bytes(b"half")
     (first.folder / "000002.rows.arrow.part").write_bytes(b"half")
     assert load_prepared(first.folder) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare, "write_json", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            encode_source(scan, scaling(scan), (0, 4), 1, tmp_path)
     assert encode_source(scan, scaling(scan), (0, 4), 1, tmp_path) == first
     assert dense(first).tolist() == [[1], [2], [3]]
     assert not list(first.folder.glob("*.part"))
+    monkeypatch.setattr(prepare, "write_json", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        encode_source(scan, scaling(scan), (0, 4), 2, tmp_path)
+    assert list(tmp_path.glob("prepared-*")) == [first.folder]
 
 
 def interrupt(*_: Any) -> None:

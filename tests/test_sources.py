@@ -211,6 +211,13 @@ def test_files_with_different_columns_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_name_with_a_dot_is_no_nested_column(tmp_path: Path, kind: str) -> None:
+    source = write(tmp_path / f"t.{kind}", pa.table({"a": [1], "a.b": [2]}))
+    assert read(source, ["a"]).to_pydict() == {"a": [1]}
+    assert read(source, ["a.b"]).to_pydict() == {"a.b": [2]}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_missing_and_double_columns_are_told(tmp_path: Path, kind: str) -> None:
     source = write(tmp_path / f"t.{kind}", pa.table([[1], [2], [3]], ["a", "b", "b"]))
     assert mistake(source, ["a", "c"]) == f"t.{kind} has no column 'c'; it has a, b, b"

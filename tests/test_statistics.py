@@ -15,23 +15,21 @@ from arithmetic import PARTIES
 from parties import run_parties
 from test_protocols import LIMIT as UNLIKELY
 from test_transcripts import Case, Transcripts, masks_of, misused, not_uniform, pooled, related, two_samples, watched
-from veilmeans.crypto import ring
+from veilmeans.crypto import ring, wide
 from veilmeans.crypto.lloyd import Real
+from veilmeans.crypto.wide import WORDS
 from veilmeans.schemas.arrays import Arrays, from_stream
 from veilmeans.schemas.errors import InputError, RefusedError
 from veilmeans.transforms import statistics
 from veilmeans.transforms.rounds import Protocol
-from veilmeans.transforms.statistics import MOMENTS, WORDS, extremes
+from veilmeans.transforms.statistics import MOMENTS, extremes
 from veilmeans.transforms.trace import trace
 
-WIDE = 2 ** (64 * WORDS)
 LARGEST = np.finfo(np.float64).max
 CORNERS = [0.0, -0.0, 5e-324, -5e-324, 2.3e-308, 1e-6, 0.1, 1.0, -1.0, 1 / 3, 1e9, -1e9, 1.8e19, -1.8e19]
 
 in_range = st.sampled_from(CORNERS) | st.floats(-(2.0**63), 2.0**63)
 finite = st.sampled_from([*CORNERS, LARGEST, -LARGEST]) | st.floats(allow_nan=False, allow_infinity=False)
-edges = [edge for word in range(WORDS) for edge in (2 ** (64 * word) - 1, -(2 ** (64 * word)))]
-wide = st.sampled_from([*edges, WIDE // 2 - 1, -WIDE // 2]) | st.integers(-WIDE // 2, WIDE // 2 - 1)
 a_few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -48,24 +46,6 @@ def opened(protocol: Protocol, own: Sequence[ring.Ring], folder: Path) -> ring.R
     return states[0][0]["x"]
 
 
-# Wide numbers.
-
-
-@given(st.lists(st.tuples(wide, wide), min_size=1, max_size=6))
-def test_wide_numbers_are_added_and_subtracted_with_carries(pairs: list[tuple[int, int]]) -> None:
-    x, y = (np.array(each, object) for each in zip(*pairs, strict=True))
-    a, b = statistics.to_words(x), statistics.to_words(y)
-    for found, wanted in ((statistics.add(a, b), x + y), (statistics.subtract(a, b), x - y)):
-        np.testing.assert_array_equal(statistics.to_integers(found) % WIDE, wanted % WIDE)
-    np.testing.assert_array_equal(statistics.to_integers(a), x)
-
-
-def test_a_carry_goes_through_all_words() -> None:
-    ones, one = (statistics.to_words(np.array([each], object)) for each in (-1, 1))
-    assert not statistics.add(ones, one).any()
-    assert (statistics.subtract(np.zeros_like(one), one) == 2**64 - 1).all()
-
-
 # Mean and deviation.
 
 
@@ -79,14 +59,14 @@ def exactly(column: Sequence[float]) -> tuple[int, int]:
 def test_sums_are_exact_however_the_rows_are_cut(rows: list[tuple[float, float]], cut: int) -> None:
     x = np.array(rows).reshape(-1, 2)
     parts = [statistics.sums(part, names(2)) for part in (x[:cut], x[cut:])]
-    found = statistics.to_integers(statistics.add(*parts))
+    found = wide.to_integers(wide.add(*parts))
     assert [tuple(each) for each in found.T] == [exactly(x[:, i].tolist()) for i in range(2)]
 
 
 def test_sums_of_many_rows_of_many_sizes_are_exact() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(5000, 3)) * 2.0 ** rng.integers(-60, 60, (5000, 3))
-    found = statistics.to_integers(statistics.sums(x, names(3)))
+    found = wide.to_integers(statistics.sums(x, names(3)))
     assert [tuple(each) for each in found.T] == [exactly(x[:, i].tolist()) for i in range(3)]
 
 
@@ -292,7 +272,7 @@ def test_of_three_parties_one_cannot_take_off_the_masks_of_another() -> None:
     got, gave, shown = (
         np.moveaxis(each.reshape(words), 1, 0) for each in (share["0→2: x"], share["2→0: x"], reveal["0→all: x"])
     )
-    left = statistics.subtract(statistics.add(shown, got), gave)
+    left = wide.subtract(wide.add(shown, got), gave)
     assert pooled(left) < UNLIKELY
 
 
@@ -316,4 +296,4 @@ def test_no_message_holds_a_word_of_a_partys_own_values(tmp_path: Path, count: i
 def test_the_sums_of_parties_are_put_together_block_by_block() -> None:
     x = np.random.default_rng(0).normal(size=(100, 2))
     parts = [statistics.sums(part, names(2)) for part in np.split(x, [3, 3, 50])]
-    np.testing.assert_array_equal(reduce(statistics.add, parts), statistics.sums(x, names(2)))
+    np.testing.assert_array_equal(reduce(wide.add, parts), statistics.sums(x, names(2)))

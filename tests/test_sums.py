@@ -21,7 +21,7 @@ from veilmeans.pipelines import demo, offline, party, sums
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
-from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config import JobConfig, TriplesConfig
 from veilmeans.schemas.errors import ConfigError, HandshakeError, PeerError, RefusedError, StorageError
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.shard import Shard
@@ -178,6 +178,7 @@ def configs(tmp_path: Path) -> dict[str, JobConfig]:
     [
         ({"sums": None}, "has no job"),
         ({"triples": None}, "describes no store of triples"),
+        ({"triples": TriplesConfig(store="october")}, r"needs triples\.rows: how many rows the data have"),
         ({"party": "notary"}, "start it with `veilmeans offline`"),
     ],
 )
@@ -194,6 +195,7 @@ def test_a_configuration_that_does_not_fit_the_job_is_told(
         ({"sums": None}, "has no job"),
         ({"dealer": None}, "names no dealer to make the store"),
         ({"triples": None}, "describes no store of triples"),
+        ({"triples": TriplesConfig(store="october")}, r"needs triples\.rows: how many rows the data have"),
     ],
 )
 def test_a_configuration_that_does_not_suffice_for_a_store_is_told(
@@ -270,9 +272,7 @@ def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_
 
 def made_store(config: JobConfig) -> TripleStore:
     """A complete store as `veilmeans offline` leaves it at a party that gets no corrections."""
-    wanted = config.needed_triples
-    manifest = Manifest(wanted.store, wanted.runs, wanted.iterations, wanted.rows, job_plan(config).digest())
-    store = TripleStore.create(config.store_folder, manifest, bytes(32))
+    store = TripleStore.create(config.store_folder, offline.manifest_of(config, job_plan(config)), bytes(32))
     store.complete()
     return store
 

@@ -17,7 +17,7 @@ from veilmeans.pipelines.triples import check_claim, claim_triples, open_store
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import ConfigError, InputError, RefusedError, StorageError
+from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.message import Key
 from veilmeans.transforms.triples import check_shard
 
@@ -104,15 +104,18 @@ def test_corrections_come_back_by_number_iteration_and_shard(tmp_path: Path) -> 
 
 def test_missing_corrections_are_told(tmp_path: Path) -> None:
     store = made(tmp_path)
-    assert StoreRun(store, 0).serves(0, 7)  # this party gets none at all
+    assert not StoreRun(store, 0).serves(0, 0)
+    store.write_corrections(0, 1, 1, {})
+    assert StoreRun(store, 0).serves(1, 1)  # nothing is missing where a party gets none
     store.write_corrections(0, 0, 0, {"stage:mul.c": np.ones(1, np.uint64)})
     run = StoreRun(store, 0)
     assert run.serves(0, 0)
     assert not any((run.serves(0, 1), run.serves(1, 0), StoreRun(store, 1).serves(0, 0)))
     said = sentence(lambda: run.correction(Address("any", 1, "stage", 0), "mul.c"))
     assert said == f"the triple store has no file 0.arrow in {tmp_path}/corrections/0/1: make it again"
-    said = sentence(lambda: run.correction(Address("any", 0, "stage", 0), "mul.d"))
-    assert said == "the triple store has no 'stage:mul.d': it was made for another job"
+    for iteration, shard in ((0, 0), (1, 1)):
+        said = sentence(lambda i=iteration, s=shard: run.correction(Address("any", i, "stage", s), "mul.d"))
+        assert said == "the triple store has no 'stage:mul.d': it was made for another job"
 
 
 def test_a_shard_is_checked_before_its_first_round(tmp_path: Path) -> None:
@@ -278,20 +281,25 @@ def claim_all(
     )
 
 
+def with_rows(config: JobConfig, rows: int) -> JobConfig:
+    return config.model_copy(update={"triples": config.needed_triples.model_copy(update={"rows": rows})})
+
+
+def in_shards_of(config: JobConfig, rows: int) -> JobConfig:
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"rows_per_shard": rows})})
+
+
 def test_a_store_is_checked_before_a_run(configs: dict[str, JobConfig]) -> None:
-    payco = configs["payco"]
-    assert "there is no complete triple store" in sentence(lambda: open_store(payco, 1))
-    store = made(payco.store_folder, Manifest("store", 1, 2, 1, job_plan(payco).digest()))
-    assert open_store(payco, 1, iterations=2) == store
-    said = sentence(lambda: open_store(payco, 1000), InputError)
-    assert said == "the data of payco have 1,000 rows, and triples.rows is 1"
-    assert "1 more; make a store" in sentence(lambda: open_store(payco, 1, iterations=3))
-    finer = payco.engine.model_copy(update={"rows_per_shard": 7})
-    other = payco.model_copy(update={"triples": payco.needed_triples.model_copy(update={"rows": 2})})
-    assert "another job or other shapes (1 rows)" in sentence(lambda: open_store(other, 2))
-    assert "another job" in sentence(lambda: open_store(payco.model_copy(update={"engine": finer}), 1))
+    payco = with_rows(configs["payco"], 20)
+    assert "there is no complete triple store" in sentence(lambda: open_store(payco))
+    store = made(payco.store_folder, Manifest("store", 1, 2, 20, job_plan(payco).digest()))
+    assert open_store(payco) == open_store(payco, iterations=2) == store
+    assert "1 more; make a store" in sentence(lambda: open_store(payco, iterations=3))
+    assert open_store(in_shards_of(payco, 20)) == store
+    assert "another job" in sentence(lambda: open_store(in_shards_of(payco, 7)))
+    assert "another job or other shapes (20 rows)" in sentence(lambda: open_store(with_rows(payco, 21)))
     more = payco.model_copy(update={"parties": (*payco.parties, "carrier")})
-    assert "another job" in sentence(lambda: open_store(more, 1))
+    assert "another job" in sentence(lambda: open_store(more))
 
 
 def test_parties_agree_on_the_lowest_number_that_is_free_at_all(configs: dict[str, JobConfig]) -> None:

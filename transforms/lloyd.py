@@ -41,7 +41,8 @@ class Job:
     kmeans: KMeans
     seat: Seat
     prepared: Path
-    manifest: Manifest
+    manifest: Manifest | None
+    """None where no triples are used any more."""
     whole: bool
 
     def place(self, shard: int) -> Place:

@@ -31,6 +31,8 @@ class Policy:
     centroids: frozenset[int] = frozenset()
     all_columns: bool = False
     inertia: frozenset[int] = frozenset()
+    name: str = ""
+    """Part of the stages' names: openings by different policies have no address in common."""
 
     def columns(self, party: int) -> slice:
         """The columns whose centroids `party` may see."""
@@ -44,7 +46,7 @@ class Policy:
 def open_assignments(policy: Policy) -> Protocol:
     """One round over the shards."""
     step = Round("assignments", partial(_send_rows, policy), partial(_see_rows, policy), "[c], to be opened")
-    return Protocol("reveal-assignments", (step,))
+    return Protocol(f"reveal-assignments{policy.name}", (step,))
 
 
 def open_centres(policy: Policy) -> Protocol:
@@ -52,7 +54,7 @@ def open_centres(policy: Policy) -> Protocol:
     step = Round(
         "centres", partial(_send_centres, policy), partial(_see_centres, policy), "⟨μ⟩, ⟨inertia⟩, to be opened"
     )
-    return Protocol("reveal-centres", (step,))
+    return Protocol(f"reveal-centres{policy.name}", (step,))
 
 
 def _may_see(policy: Policy, state: Arrays, party: int) -> bool:

@@ -22,6 +22,7 @@ from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.randomness import AddressedRandomness
 from veilmeans.transforms.rounds import Inbox, Sent, Stage
+from veilmeans.transforms.watch import tell
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,10 @@ def send(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) 
     sent = stage.round.send(seat.party, state, seat.randomness(stage, shard))
     messages = seat.outgoing(stage, shard, sent)
     tally.computed += time.perf_counter() - start
+    size = sum(message.payload.size for message in messages)
     tally.messages += len(messages)
-    tally.bytes_sent += sum(message.payload.size for message in messages)
+    tally.bytes_sent += size
+    tell(seat.iteration, stage.name, shard, size)
     return sent.state, messages
 
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.lloyd import Real
+from veilmeans.crypto.wide import add, subtract, to_integers, to_words
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import InputError, RefusedError
 from veilmeans.schemas.party import Party
@@ -37,42 +38,8 @@ from veilmeans.transforms.randomness import Randomness
 from veilmeans.transforms.reveal import REVEAL, show
 from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require
 
-WORDS = 5
-"""Words of 64 bits of a wide number, the lowest first, along the first axis of an array."""
 FRACTION_BITS = 64
 LIMIT = 2.0**64
-
-
-# Numbers of Z_2^320, word by word.
-
-
-def add(x: ring.Ring, y: ring.Ring) -> ring.Ring:
-    """x + y, with carries from word to word."""
-    result = x + y
-    carry = result < x
-    for word in range(1, WORDS):
-        result[word] += carry[word - 1]
-        carry[word] |= result[word] < carry[word - 1]
-    return result
-
-
-def subtract(x: ring.Ring, y: ring.Ring) -> ring.Ring:
-    """x − y = ¬(¬x + y)."""
-    return ~add(~x, y)
-
-
-def to_words(integers: NDArray[Any]) -> ring.Ring:
-    """Python's integers, in two's complement."""
-    data = b"".join(int(each).to_bytes(8 * WORDS, "little", signed=True) for each in integers.flat)
-    words = np.frombuffer(data, "<u8").reshape(*integers.shape, WORDS)
-    return np.ascontiguousarray(np.moveaxis(words, -1, 0), ring.DTYPE)
-
-
-def to_integers(words: ring.Ring) -> NDArray[Any]:
-    """The inverse of `to_words`."""
-    rows = np.moveaxis(words, 0, -1).reshape(-1, WORDS).astype("<u8")
-    integers = [int.from_bytes(row.tobytes(), "little", signed=True) for row in rows]
-    return np.array(integers, object).reshape(words.shape[1:])
 
 
 # Mean and deviation.

@@ -1,0 +1,74 @@
+"""`veilmeans train --dry-run`: what a run would do, from this party's configuration and data alone. Nothing is sent."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.pipelines.jobs import job_plan, kmeans_of
+from veilmeans.pipelines.prepare import kmeans_job, runs_whole
+from veilmeans.pipelines.train import get_ready
+from veilmeans.schemas.config import JobConfig
+from veilmeans.transforms.kmeans import KMeans
+from veilmeans.transforms.plan import Plan
+from veilmeans.transforms.trace import StageTrace
+
+
+def plan_kmeans(config: JobConfig) -> RenderableType:
+    """Check configuration, certificates, data and store; then the stages, their rounds and what each of them sends."""
+    load_identity(config)
+    load_peer_certificates(config)
+    kmeans = kmeans_of(config)
+    get_ready(config)
+    return Group(*_heading(config, kmeans), _table(config, kmeans, job_plan(config)), *_opened(config))
+
+
+def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
+    job, layout = kmeans_job(config), kmeans.layout
+    tree = kmeans.tree
+    kept = f"{tree.compare_bits - tree.drop} of {tree.compare_bits} bits"
+    how = "one call an iteration" if runs_whole(config, kmeans) else "a Beam stage for each round"
+    return [
+        f"{config.party} in run {config.run!r} with {', '.join(config.online().peers)}",
+        f"{layout.total_rows:,} rows × {layout.total_features:,} columns, {job.layout}; "
+        f"{kmeans.k:,} clusters, at most {job.max_iter:,} iterations",
+        f"{len(layout.places()):,} shards on {config.engine.runner}, {how}; comparisons look at {kept}",
+    ]
+
+
+def _table(config: JobConfig, kmeans: KMeans, plan: Plan) -> Table:
+    table = Table("stage", "rounds", "MB sent in an iteration", title=f"what leaves {config.party}, all of it masked")
+    me, counts = config.me.index, Counter(plan.blocks)
+    for name, stages in _by_protocol(plan.single(0) + plan.traces(plan.blocks[0], 0)).items():
+        sharded = {block: [s for s in plan.traces(block, 0) if s.name in stages] for block in counts}
+        single = [stage for stage in plan.single(0) if stage.name in stages]
+        sent = sum(s.sent[me] for s in single)
+        sent += sum(counts[block] * stage.sent[me] for block, found in sharded.items() for stage in found)
+        once = name in (kmeans.operand.name, kmeans.norms.name, "extremes")
+        table.add_row(f"{name} (once)" if once else name, f"{len(stages)}", f"{sent / 1e6:,.3f}")
+    return table
+
+
+def _by_protocol(stages: Iterable[StageTrace]) -> dict[str, list[str]]:
+    """Protocol -> its stages' names, in the order in which they run."""
+    order = ("extremes", "operand", "norms", "distance", "assign", "update", "centres")
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        found.setdefault(stage.name.split(".")[0], []).append(stage.name)
+    return {name: found[name] for name in order if name in found}
+
+
+def _opened(config: JobConfig) -> list[str]:
+    """What will be opened, and to whom."""
+    job = kmeans_job(config)
+    lines = (
+        [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"] if job.tol else []
+    )
+    if job.normalise.aggregate:
+        what = "lowest and highest value" if job.normalise.method == "minmax" else "mean and deviation"
+        lines.append(f"opened before the first: {what} of each column, to all")
+    reveal = job.reveal.model_dump(include={"assignments", "centroids", "inertia"})
+    lines += [f"opened at the end: {what} to {', '.join(who)}" for what, who in reveal.items() if who]
+    return lines or ["nothing will be opened"]

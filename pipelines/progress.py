@@ -1,0 +1,89 @@
+"""A run's progress for people: a bar on a terminal, plain lines elsewhere. Counts only, never data."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from veilmeans.transforms.watch import watched_by
+
+log = logging.getLogger(__name__)
+
+
+class TrainProgress:
+    """Iteration, stage, shards, bytes and time left of one run."""
+
+    def __init__(self, iterations: int, shards: int, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._iterations, self._shards = iterations, shards
+        self._lock = threading.Lock()
+        self._seen: set[int] = set()
+        self._stage = ""
+        self._bytes = 0
+        self._began = time.monotonic()
+        self._done = self._first = 0
+        self._bar = Progress(
+            TextColumn("[bold]{task.fields[what]}"),
+            BarColumn(),
+            TextColumn("{task.fields[stage]}"),
+            TextColumn("{task.fields[traffic]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=iterations, what="beginning", stage="", traffic="", left="")
+
+    @contextmanager
+    def showing(self, done: int) -> Iterator[None]:
+        """Watch the stages of this process; `done` iterations were complete before."""
+        self._done = self._first = done
+        self._began = time.monotonic()
+        with watched_by(self._saw):
+            if not self._console.is_terminal:
+                yield
+                return
+            with self._bar:
+                yield
+
+    def finished_iteration(self, done: int, seconds: float, sent: int) -> None:
+        """A pipeline has ended; `done` iterations are complete."""
+        self._done = done
+        if self._console.is_terminal:
+            self._show()
+        else:
+            line = "iteration %d of at most %d: %.2f s, %.2f MB sent%s"
+            log.info(line, done, self._iterations, seconds, sent / 1e6, f", {self.left()}" if self.left() else "")
+
+    def left(self) -> str:
+        """The time that the rest would take if it went on like this."""
+        passed, rest = self._done - self._first, self._iterations - self._done
+        if passed <= 0 or rest <= 0:
+            return ""
+        seconds = (time.monotonic() - self._began) / passed * rest
+        return f"at most {seconds / 60:.1f} min left" if seconds >= 90 else f"at most {seconds:.0f} s left"
+
+    def _saw(self, iteration: int, stage: str, shard: int, sent: int) -> None:
+        with self._lock:
+            if stage != self._stage:
+                self._stage, self._seen = stage, set()
+            self._seen.add(shard)
+            self._bytes += sent
+        if self._console.is_terminal:
+            self._show(iteration)
+
+    def _show(self, iteration: int | None = None) -> None:
+        now = self._done if iteration is None else iteration
+        shards = f" {len(self._seen)}/{self._shards} shards" if self._shards > 1 else ""
+        self._bar.update(
+            self._task,
+            completed=self._done,
+            what=f"iteration {min(now + 1, self._iterations)} of at most {self._iterations}",
+            stage=f"{self._stage}{shards}",
+            traffic=f"{self._bytes / 1e6:,.1f} MB sent",
+            left=self.left(),
+        )

@@ -1,0 +1,114 @@
+"""What a plan asks of the triple store: of each shard by its own shape, of one-off work once, and the same for all."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilmeans.crypto.correlations import MatMul, Mul, Operand
+from veilmeans.schemas.layout import Block
+from veilmeans.transforms.cross import CrossProduct, cross, mask_operand
+from veilmeans.transforms.multiply import multiply
+from veilmeans.transforms.plan import Plan, Work
+from veilmeans.transforms.randomness import Need
+from veilmeans.transforms.trace import Shapes
+
+K = 3
+PRODUCT = cross(CrossProduct("y", "d")).named("product")
+
+
+def a_product(name: str, **fields: bool) -> Work:
+    """One multiplication of as many values as a block has rows."""
+
+    def shapes(block: Block) -> Sequence[Shapes]:
+        return [{"x": ((block.rows,), "uint64")}] * 2
+
+    return Work(multiply("x", "x", "z").named(name), shapes, **fields)
+
+
+def matrices(block: Block) -> Sequence[Shapes]:
+    """Everyone's own matrix, the others' masked ones, and right operands for all."""
+    own = [((block.rows, width), "uint64") for width in block.widths]
+    right: Shapes = {f"y{i}": ((width, K), "uint64") for i, width in enumerate(block.widths)}
+    return [
+        {"x": own[me], **right, **{f"e{i}": other for i, other in enumerate(own) if i != me}} for me in range(len(own))
+    ]
+
+
+def asked(plan: Plan, shard: int, iteration: int) -> dict[str, list[object]]:
+    return {name: [need.kind for need in needs] for name, needs in plan.needs(shard, iteration).items()}
+
+
+@given(st.integers(1, 50), st.integers(1, 60))
+def test_rows_are_cut_into_shards_of_which_only_the_last_is_shorter(rows: int, rows_per_shard: int) -> None:
+    plan = Plan.of_rows((a_product("all"),), rows, rows_per_shard)
+    lengths = [block.rows for block in plan.blocks]
+    assert (plan.rows, plan.shards) == (sum(lengths), len(lengths)) == (rows, -(-rows // rows_per_shard))
+    assert all(length == rows_per_shard for length in lengths[:-1])
+    for shard, length in enumerate(lengths):
+        assert plan.needs(shard, 0) == {"all.00.multiply": (Need("", Mul(2, (length,))),)}
+
+
+def test_first_work_is_asked_for_in_the_first_iteration_and_single_work_in_the_first_shard() -> None:
+    works = (
+        a_product("always"),
+        a_product("once", first=True),
+        a_product("each", sharded=False),
+        a_product("start", sharded=False, first=True),
+    )
+    plan = Plan.of_rows(works, rows=5, rows_per_shard=2)
+    found = {(shard, i): asked(plan, shard, i) for shard in range(3) for i in range(3)}
+    for shard, rows in enumerate((2, 2, 1)):
+        sharded: dict[str, list[object]] = {"always.00.multiply": [Mul(2, (rows,))]}
+        single: dict[str, list[object]] = {"each.00.multiply": [Mul(2, (5,))]} if shard == 0 else {}
+        started: dict[str, list[object]] = {"start.00.multiply": [Mul(2, (5,))]} if shard == 0 else {}
+        assert found[shard, 0] == {**sharded, "once.00.multiply": [Mul(2, (rows,))], **single, **started}
+        assert found[shard, 1] == found[shard, 2] == {**sharded, **single}
+
+
+def test_the_stages_of_an_iteration_are_told_apart_by_shard_and_single_work() -> None:
+    works = (a_product("once", first=True), a_product("each", sharded=False), a_product("always"))
+    plan = Plan.of_rows(works, rows=5, rows_per_shard=2)
+    for iteration, sharded in enumerate((["once", "always"], ["always"])):
+        assert [stage.name.split(".")[0] for stage in plan.traces(Block(1), iteration)] == sharded
+        assert [stage.name.split(".")[0] for stage in plan.single(iteration)] == ["each"]
+
+
+def test_shards_of_other_widths_ask_for_what_their_owners_need() -> None:
+    """Vertical: all own columns. Horizontal: one owner, and nothing is asked for the others' empty matrices."""
+    blocks = (Block(4, (2, 5)), Block(4, (7, 0)), Block(3, (0, 7)))
+    plan = Plan((Work(mask_operand(), matrices, first=True), Work(PRODUCT, matrices)), blocks)
+    assert (plan.rows, plan.shards) == (11, 3)
+    for shard, (rows, owned) in enumerate(((4, {0: 2, 1: 5}), (4, {0: 7}), (3, {1: 7}))):
+        first, later = asked(plan, shard, 0), asked(plan, shard, 1)
+        operands = first.pop("operand.00.operand")
+        assert operands == [Operand(i, 1 - i, (rows, width), "operand") for i, width in owned.items()]
+        assert first == later
+        products = {MatMul(i, 1 - i, rows, width, K, "operand", False) for i, width in owned.items()}
+        assert set(later["product.00.cross"]) == products
+
+
+def test_a_digest_tells_works_and_shapes_apart() -> None:
+    """Equal for a plan made again; another for everything that changes what a store must hold, or where."""
+    plans = [
+        Plan.of_rows((a_product("a"),), 5, 2),
+        Plan.of_rows((a_product("a"),), 5, 3),
+        Plan.of_rows((a_product("a"),), 6, 2),
+        Plan.of_rows((a_product("b"),), 5, 2),
+        Plan.of_rows((a_product("a", first=True),), 5, 2),
+        Plan.of_rows((a_product("a", sharded=False),), 5, 2),
+        Plan.of_rows((a_product("a", sharded=False, first=True),), 5, 2),
+        Plan.of_rows((a_product("a"), a_product("b", sharded=False)), 5, 2),
+        *(
+            Plan((Work(PRODUCT, matrices),), blocks)
+            for blocks in (
+                (Block(4, (7, 0)), Block(4, (0, 7))),
+                (Block(4, (0, 7)), Block(4, (7, 0))),
+                (Block(4, (7, 0)), Block(4, (7, 0))),
+                (Block(4, (7, 0)), Block(4, (0, 6))),
+            )
+        ),
+    ]
+    assert len({plan.digest() for plan in plans}) == len(plans)
+    assert [Plan(plan.works, plan.blocks).digest() for plan in plans] == [plan.digest() for plan in plans]
+    assert plans[0].digest() == Plan.of_rows((a_product("a"),), 5, 2).digest()

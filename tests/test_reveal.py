@@ -1,0 +1,403 @@
+"""Who gets what at the end of a run: the files, the values in them, and the shares in the messages. Nobody gets more."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from parties import NAMES, in_parallel, make_configs
+from veilmeans.crypto import bits, fixed, prg, ring
+from veilmeans.crypto.lloyd import Real, lloyd, nearest
+from veilmeans.crypto.sealing import Seal
+from veilmeans.io.checkpoints import Checkpoints, assignments
+from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.io.file_exchange import FileExchange
+from veilmeans.io.keys import read_secret
+from veilmeans.io.spool import Spool
+from veilmeans.io.triples import Manifest, TripleStore
+from veilmeans.pipelines.jobs import job_plan, layout_of, store_iterations
+from veilmeans.pipelines.later import run_reveal
+from veilmeans.pipelines.train import run_train
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array, Arrays, from_stream
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import RefusedError, VeilmeansError
+from veilmeans.schemas.jobs import RevealConfig
+from veilmeans.schemas.layout import Layout
+from veilmeans.schemas.message import HEADER_SIZE, Key
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.deal import deal
+from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
+from veilmeans.transforms.rounds import Inbox
+
+# A world: parties with keys, data and dealt triples. Also for other tests of whole runs.
+
+Configs = dict[str, JobConfig]
+
+
+def make_world(
+    folder: Path,
+    parts: Sequence[pa.Table],
+    job: Mapping[str, Any],
+    kind: str = "gateway",
+    engine: Mapping[str, Any] | None = None,
+    ids: str | None = None,
+) -> Configs:
+    """A party for each part, with its data as a Parquet file and its store; `job` is what they agree on."""
+    names = NAMES[: len(parts)]
+    rows: Any = {name: part.num_rows for name, part in zip(names, parts, strict=True)}
+    features: Any = {
+        name: part.num_columns - (ids is not None) for name, part in zip(names, parts, strict=True)
+    }
+    vertical = job["layout"] == "vertical"
+    shape = {"rows": rows[names[0]], "features": features} if vertical else {"rows": rows, "features": features[names[0]]}
+    fields = {"triples": {"store": "store"}, "engine": dict(engine or {}), "kmeans": {**shape, "tol": 0, **job}}
+    configs = make_configs(folder, len(parts), kind, exchange={"timeout_s": 60}, **fields)
+    for name, part in zip(names, parts, strict=True):
+        file = folder / name / "data.parquet"
+        pq.write_table(part, file)
+        configs[name] = changed(configs[name], data=str(file), id=ids)
+    deal_all(configs)
+    return configs
+
+
+def changed(config: JobConfig, **fields: Any) -> JobConfig:
+    """The same with other fields of the job."""
+    content = config.model_dump()
+    return JobConfig.model_validate({**content, "kmeans": {**content["kmeans"], **fields}})
+
+
+def deal_all(configs: Mapping[str, JobConfig]) -> None:
+    """Everyone's store, as `veilmeans offline` makes it. The seeds are the same each time."""
+    first = next(iter(configs.values()))
+    plan, store = job_plan(first), first.needed_triples
+    manifest = Manifest(store.store, store.runs, store_iterations(first), plan.rows, plan.digest())
+    seeds = [prg.derive(b"dealer", name) for name in configs]
+    stores = [
+        TripleStore.create(config.store_folder, manifest, seed)
+        for config, seed in zip(configs.values(), seeds, strict=True)
+    ]
+    for number in range(manifest.runs):
+        for iteration in range(manifest.iterations):
+            for shard in range(plan.shards):
+                where = Address("", iteration, "", shard)
+                dealt = deal(seeds, manifest.store, number, where, plan.needs(shard, iteration))
+                for i, each in enumerate(stores):
+                    each.write_corrections(number, iteration, shard, dealt.get(i, {}))
+    for each in stores:
+        each.complete()
+
+
+def train(configs: Mapping[str, JobConfig]) -> None:
+    """All parties in this process, each in a thread, over real exchanges."""
+    in_parallel([partial(run_train, config) for config in configs.values()])
+
+
+def kept_of(config: JobConfig, binding: str | None = None) -> Checkpoints:
+    """What a party keeps of its run."""
+    binding = binding or json.loads(next((config.store_folder / "claims").glob("*.json")).read_text())["binding"]
+    seed = prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
+    return Checkpoints(config.run_folder, prg.derive(seed, "checkpoints"))
+
+
+def checkpoint(config: JobConfig, done: int | None = None) -> dict[str, Array]:
+    store = kept_of(config)
+    return store.read(store.newest() if done is None else done)
+
+
+def positions(config: JobConfig, done: int | None = None) -> list[Array]:
+    """This party's shares of the one-hot rows, shard by shard."""
+    store = kept_of(config)
+    last = store.newest() if done is None else done
+    return [store.read_shard(assignments(last), shard)["c"] for shard in range(len(layout(config).places()))]
+
+
+def layout(config: JobConfig) -> Layout:
+    assert config.kmeans is not None
+    return layout_of(config, config.kmeans)
+
+
+def labels_of(configs: Mapping[str, JobConfig], done: int | None = None) -> list[Array]:
+    """The clusters of each shard's rows, that all parties' shares together are."""
+    places = layout(next(iter(configs.values()))).places()
+    found = []
+    for place, *shares in zip(places, *(positions(config, done) for config in configs.values()), strict=True):
+        hot = bits.unpack_rows(np.bitwise_xor.reduce(shares), place.block.rows)
+        assert (hot.sum(axis=0) == 1).all()
+        found.append(hot.argmax(axis=0))
+    return found
+
+
+def keep_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody drops a message from now on."""
+    for exchange in (Spool, FileExchange):
+        monkeypatch.setattr(exchange, "collect", lambda *_, **__: 0)
+
+
+def received(config: JobConfig) -> Iterator[tuple[Key, dict[str, Array]]]:
+    """Every message that lies in a party's inbox or, sealed for it, in the others' outboxes."""
+    for key, payload in _payloads(config):
+        yield key, from_stream(pa.py_buffer(payload))
+
+
+def _payloads(config: JobConfig) -> Iterator[tuple[Key, bytes]]:
+    if config.exchange.kind == "gateway":
+        inbox = config.storage / "inbox"
+        for file in sorted(inbox.rglob("*.msg")):
+            yield _key(file.relative_to(inbox)), file.read_bytes()[HEADER_SIZE:]
+        return
+    for peer, certificate in load_peer_certificates(config.online()).items():
+        outbox, seal = Path(config.peers[peer].outbox or "") / config.party, Seal(load_identity(config), certificate)
+        for file in sorted(outbox.rglob("*.msg")):
+            key = _key(file.relative_to(outbox))
+            yield key, seal.open(file.read_bytes(), key.to_json().encode())[HEADER_SIZE:]
+
+
+def _key(path: Path) -> Key:
+    run, iteration, stage, name = path.parts
+    shard, sender, recipient, _ = name.split(".")
+    return Key(Address(run, int(iteration), stage, int(shard)), sender, recipient)
+
+
+# What should come out, by Lloyd in the clear.
+
+ROWS, ITERATIONS, CLUSTERS = 60, 3, 3
+
+
+def blobs(rows: int, columns: int, seed: int = 4) -> Real:
+    """Rows around three centres far apart, in columns of very different scale; no two values are alike."""
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0.1], [0.5], [0.9]]) + rng.uniform(-0.08, 0.08, (CLUSTERS, columns))
+    rows_ = centres[np.arange(rows) % CLUSTERS] + rng.normal(0, 0.03, (rows, columns))
+    return rows_ * 10.0 ** np.arange(columns) - 3.0
+
+
+def tables(data: Real, names: Sequence[str], cuts: Sequence[int], axis: int) -> list[pa.Table]:
+    """The data cut into the parties' parts; axis 1: vertical."""
+    parts = np.split(data, cuts, axis)
+    columns = np.split(np.array(names), cuts) if axis else [np.array(names)] * len(parts)
+    return [
+        pa.table(dict(zip(of.tolist(), part.T, strict=True))) for part, of in zip(parts, columns, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The result in the clear: clusters of all rows, centroids in original units, inertia on the common scale."""
+
+    labels: Array
+    centres: Real
+    inertia: float
+    unit: Real
+    """What 1 on the common scale is in each column."""
+
+
+def in_the_clear(data: Real, method: str, start: Sequence[int], iterations: int = ITERATIONS) -> Expected:
+    shift = data.min(axis=0) if method == "minmax" else data.mean(axis=0)
+    width = np.ptp(data, axis=0) if method == "minmax" else data.std(axis=0)
+    width = np.where(np.ptp(data, axis=0) == 0, 0, width)
+    shift = np.where(width == 0, data[0], shift)
+    rows = np.divide(data - shift, width, out=np.zeros_like(data), where=width != 0)
+    steps = lloyd(lambda: [rows], rows[list(start)], iterations)
+    before = steps[-2].centres if iterations > 1 else rows[list(start)]
+    labels = nearest(rows, before)
+    inertia = float(((rows - steps[-1].centres[labels]) ** 2).sum())
+    return Expected(labels, steps[-1].centres * width + shift, inertia, width)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: who owns what, on what scale, and what is opened to whom."""
+
+    parties: int
+    vertical: bool
+    reveal: Mapping[str, Any]
+    method: str = "minmax"
+    kind: str = "gateway"
+    engine: Mapping[str, Any] | None = None
+    constant: bool = False
+
+    @property
+    def data(self) -> Real:
+        data = blobs(ROWS, 5)
+        if self.constant:
+            data[:, 1] = 42.25
+        return data
+
+    @property
+    def columns(self) -> list[str]:
+        return ["amount", "hour", "visits", "age", "basket"]
+
+    @property
+    def cuts(self) -> list[int]:
+        if self.vertical:
+            return [2, 4][: self.parties - 1]
+        return [17, 40][: self.parties - 1]
+
+    def job(self) -> dict[str, Any]:
+        normalise = {"method": self.method, "aggregate": not self.vertical}
+        return {
+            "layout": "vertical" if self.vertical else "horizontal",
+            "clusters": CLUSTERS,
+            "max_iter": ITERATIONS,
+            "normalise": normalise,
+            "init": {"indices": [0, 1, 5]},
+            "reveal": self.reveal,
+        }
+
+    def make(self, folder: Path) -> Configs:
+        parts = tables(self.data, self.columns, self.cuts, axis=1 if self.vertical else 0)
+        engine = {"rows_per_shard": 16, **(self.engine or {})}
+        return make_world(folder, parts, self.job(), self.kind, engine)
+
+    def own_columns(self, party: int) -> list[int]:
+        """The columns a party sees where it may see its own."""
+        if not self.vertical:
+            return list(range(5))
+        return np.split(np.arange(5), self.cuts)[party].tolist()
+
+    def own_rows(self, party: int) -> slice:
+        ends = [0, *self.cuts, ROWS]
+        return slice(0, ROWS) if self.vertical else slice(ends[party], ends[party + 1])
+
+
+A, B, C = NAMES[:3]
+CASES = {
+    "nobody learns anything": Case(2, True, {}),
+    "assignments to the first": Case(2, True, {"assignments": [A]}),
+    "assignments to both, stage by stage": Case(2, True, {"assignments": [B, A]}, engine={"rounds": "stages"}),
+    "centroids of its own columns to the second, zscore": Case(2, True, {"centroids": [B]}, "zscore"),
+    "all centroids to the first, by files": Case(2, True, {"centroids": [A], "columns": "all"}, kind="files"),
+    "all columns to nobody": Case(2, True, {"assignments": [B], "columns": "all"}),
+    "inertia to the second": Case(2, True, {"inertia": [B]}),
+    "a constant column, own": Case(2, True, {"centroids": [A, B]}, constant=True),
+    "a constant column, all, zscore": Case(
+        2, True, {"centroids": [A, B], "columns": "all"}, "zscore", constant=True
+    ),
+    "each of three something else": Case(
+        3, True, {"assignments": [B], "centroids": [A, C], "columns": "all", "inertia": [C]}
+    ),
+    "one of three, own columns": Case(3, True, {"centroids": [B], "inertia": [A, B]}, "zscore"),
+    "horizontal: nobody": Case(2, False, {}),
+    "horizontal: all to both": Case(
+        2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True
+    ),
+    "horizontal: centroids to one, all columns, zscore": Case(
+        2, False, {"centroids": [B], "columns": "all"}, "zscore", constant=True
+    ),
+    "horizontal: each of three something else": Case(
+        3, False, {"assignments": [A, C], "centroids": [B], "inertia": [A]}, engine={"rounds": "stages"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_everyone_gets_what_the_policy_names_and_nothing_else(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_messages(monkeypatch)
+    configs = case.make(tmp_path)
+    train(configs)
+    expected = in_the_clear(case.data, case.method, [0, 1, 5])
+    reveal = RevealConfig.model_validate(case.reveal)
+    for config in configs.values():
+        check_files(case, config, reveal, expected)
+        check_messages(case, configs, config, reveal)
+    check_shares(configs, expected)
+
+
+def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: Expected) -> None:
+    """A file, or a field, for what a party may know; and no other."""
+    me, folder = config.me.index, config.run_folder
+    result = json.loads((folder / "result.json").read_text())
+    assert result.pop("iterations") == ITERATIONS
+    assert result.pop("run") == config.run
+    assert result.pop("stopped") is False
+    assert set(result) == {what for what in ("assignments", "centroids", "inertia") if config.party in getattr(reveal, what)}
+    assert {file.name for file in folder.glob("*.parquet")} == {
+        f"{what}.parquet" for what in result if what != "inertia"
+    }
+    assert (folder / "opened").exists() == ("assignments" in result)
+    if "inertia" in result:
+        assert result["inertia"] == pytest.approx(expected.inertia, abs=ROWS * 2**-16)
+    if "assignments" in result:
+        check_assignments(result["assignments"], expected.labels[case.own_rows(me)])
+    if "centroids" in result:
+        every = reveal.columns == "all" and case.vertical
+        check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
+
+
+def check_assignments(file: str, labels: Array) -> None:
+    table = pq.read_table(file)
+    assert table.column_names == ["row", "cluster"]
+    assert table["row"].to_pylist() == list(range(len(labels)))
+    assert table["cluster"].to_pylist() == labels.tolist()
+
+
+def check_centroids(file: str, case: Case, columns: list[int], every: bool, expected: Expected) -> None:
+    table = pq.read_table(file)
+    owners = [next(i for i in range(case.parties) if column in case.own_columns(i)) for column in columns]
+    names = [case.columns[column] for column in columns]
+    full = [f"{NAMES[owner]}.{name}" for owner, name in zip(owners, names, strict=True)]
+    assert table.column_names == ["cluster", *(full if every else names)]
+    assert table["cluster"].to_pylist() == list(range(CLUSTERS))
+    found = np.column_stack([column.to_numpy() for column in table.columns[1:]])
+    difference = np.abs(found - expected.centres[:, columns])
+    assert (difference <= expected.unit[columns] * 2**-16).all()
+
+
+def check_messages(case: Case, configs: Configs, config: JobConfig, reveal: RevealConfig) -> None:
+    """A message holds shares of what its recipient may know; no share of anything else is in any message."""
+    named = {what: config.party in getattr(reveal, what) for what in ("assignments", "centroids", "inertia")}
+    every = reveal.columns == "all" and case.vertical
+    columns = list(range(5)) if every else case.own_columns(config.me.index)
+    told: dict[str, set[str]] = {}
+    places = layout(config).places()
+    shares = {peer: checkpoint(configs[peer]) for peer in config.online().peers}
+    rows = {peer: positions(configs[peer]) for peer in config.online().peers}
+    for key, arrays in received(config):
+        stage, shard = key.address.stage, key.address.shard
+        if stage.startswith("reveal-assignments"):
+            mine = places[shard].owner in (None, config.me.index)
+            assert set(arrays) == ({"c"} if named["assignments"] and mine else set())
+            for array in arrays.values():
+                np.testing.assert_array_equal(array, rows[key.sender][shard])
+        elif stage.startswith("reveal-centres"):
+            wanted = {"mu"} if named["centroids"] else set()
+            wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
+            wanted |= {"inertia"} if named["inertia"] else set()
+            assert set(arrays) == wanted
+            if "mu" in arrays:
+                np.testing.assert_array_equal(arrays["mu"], shares[key.sender]["mu"][:, columns])
+        else:
+            assert not stage.startswith("reveal")
+            check_no_share(arrays, shares[key.sender], rows[key.sender])
+        told.setdefault(key.sender, set()).add(stage.split("-")[1] if stage.startswith("reveal") else "")
+    for stages in told.values():
+        assert ("assignments" in {s.split(".")[0] for s in stages}) == bool(reveal.assignments)
+        assert ("centres" in {s.split(".")[0] for s in stages}) == bool(reveal.centroids or reveal.inertia)
+
+
+def check_no_share(arrays: Arrays, shares: Arrays, rows: Sequence[Array]) -> None:
+    """None of the sender's final shares, whole or in part, stands in a message of the rounds before."""
+    words = np.concatenate([array.reshape(-1) for name, array in shares.items() if name in ("mu", "u", "inertia")])
+    for array in arrays.values():
+        if array.dtype == ring.DTYPE:
+            assert not np.isin(array, words).any()
+        assert not any(row.tobytes() in array.tobytes() for shard in rows for row in shard if row.size >= 6)
+
+
+def check_shares(configs: Configs, expected: Expected) -> None:
+    """Whatever was opened, all shares are still there, and add up to the result."""
+    assert np.concatenate(labels_of(configs)).tolist() == expected.labels.tolist()
+    shares = [checkpoint(config)["mu"] for config in configs.values()]
+    assert all(np.unique(share).size == share.size for share in shares)
+    centres = fixed.decode(ring.total(shares))
+    assert ((centres > -4) & (centres < 4)).all()

@@ -1,0 +1,247 @@
+"""Worlds for `veilmeans train`: two companies with keys, data and a store, to be copied, disturbed and trained in.
+
+A copy of a world has the same keys, seeds, data and store: its shares are those of any other copy, bit for bit.
+"""
+
+import os
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from chaos import files_below, in_a_process
+from commands import Command, _run, run_all
+from parties import make_configs
+from veilmeans.schemas.config import JobConfig
+
+ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 240, 3, 10, 100
+DEALER = "notary"
+BOTH = ("payco", "shop")
+FEATURES = {"payco": ("amount", "age"), "shop": ("visits", "spent")}
+COMMON = ("amount", "visits")
+RANGES = {name: [-50.0, 50.0] for name in COMMON}
+Ended = dict[str, tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class World:
+    """A folder with all that the members of a run have; `configs` names the dealer, too."""
+
+    folder: Path
+    configs: Mapping[str, JobConfig]
+
+    def copied(self, folder: Path, **fields: Any) -> "World":
+        """The same world elsewhere; `fields` replace those of every configuration, parts of it field by field."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return World(folder, self._moved(folder)).altered(**fields)
+
+    def altered(self, *names: str, **fields: Any) -> "World":
+        """With other fields in the configurations of some members, or of all."""
+        changed = {name: changed_config(self.configs[name], fields) for name in names or self.configs}
+        return World(self.folder, {**self.configs, **changed})
+
+    def data(self, name: str) -> Path:
+        return self.folder / name / "data.parquet"
+
+    def kept(self, name: str) -> Path:
+        """What a party keeps of the run."""
+        return self.configs[name].run_folder
+
+    def start(self, name: str, strike: "Strike | None" = None) -> "Training":
+        return Training(self.configs[name], self.folder, strike)
+
+    def train(self, *names: str) -> Ended:
+        """Exit code and output of parties that start at once; of all of them, if none is named."""
+        running = {name: self.start(name) for name in names or BOTH}
+        return {name: each.wait() for name, each in running.items()}
+
+    def _moved(self, folder: Path) -> dict[str, JobConfig]:
+        return {
+            name: JobConfig.model_validate_json(config.model_dump_json().replace(f"{self.folder}/", f"{folder}/"))
+            for name, config in self.configs.items()
+        }
+
+
+def changed_config(config: JobConfig, fields: Mapping[str, Any]) -> JobConfig:
+    """The configuration with some fields replaced; a mapping replaces fields within a part. It is not checked again."""
+    whole = config.model_dump()
+
+    def replaced(old: Any, new: Any) -> Any:
+        if not isinstance(new, dict) or not isinstance(old, dict):
+            return new
+        return {**old, **{name: replaced(old.get(name), value) for name, value in new.items()}}
+
+    return JobConfig.model_construct(**replaced(whole, dict(fields)))
+
+
+def make_world(folder: Path, layout: str, **job: Any) -> World:
+    """A world for ten iterations over few rows in several shards, with its store."""
+    vertical = layout == "vertical"
+    half = ROWS // 2 + 30
+    shapes: dict[str, Any] = {"rows": ROWS, "features": {name: len(FEATURES[name]) for name in BOTH}}
+    if not vertical:
+        shapes = {"rows": {"payco": half, "shop": ROWS - half}, "features": len(COMMON)}
+        shapes["normalise"] = {"aggregate": True}
+    reveal = {"assignments": BOTH, "centroids": BOTH, "inertia": ["payco"]}
+    kmeans = {"layout": layout, "clusters": CLUSTERS, "max_iter": ITERATIONS, "tol": 0, "reveal": reveal, **shapes}
+    configs = make_configs(
+        folder,
+        dealer=DEALER,
+        triples={"store": "store"},
+        engine={"rows_per_shard": ROWS_PER_SHARD},
+        kmeans={**kmeans, "id": "id" if vertical else None, **job},
+    )
+    world = World(folder, {name: _with_data(config, folder, name) for name, config in configs.items()})
+    write_data(world, vertical)
+    made = run_all("offline", world.configs, folder)
+    assert {code for code, _ in made.values()} == {0}, made
+    return world
+
+
+def _with_data(config: JobConfig, folder: Path, name: str) -> JobConfig:
+    return config if name == DEALER else changed_config(config, {"kmeans": {"data": str(folder / name / "data.parquet")}})
+
+
+def values(columns: int, seed: int = 1) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    """Made-up values (rows × columns) around a few centres."""
+    rng = np.random.default_rng(seed)
+    centres = rng.uniform(-30, 30, (CLUSTERS + 1, columns))
+    return centres[rng.integers(0, len(centres), ROWS)] + rng.normal(size=(ROWS, columns))
+
+
+def write_data(world: World, vertical: bool) -> None:
+    """Vertically each has its own columns and the same ids; horizontally the same columns of its own rows."""
+    if vertical:
+        table = values(4)
+        ids = np.arange(1000, 1000 + ROWS)
+        for i, name in enumerate(BOTH):
+            columns = dict(zip(FEATURES[name], table[:, 2 * i : 2 * i + 2].T, strict=True))
+            pa.parquet.write_table(pa.table({"id": ids, **columns}), world.data(name))
+        return
+    rows = iter(values(2))
+    for name in BOTH:
+        own = np.array([next(rows) for _ in range(dict(world.configs[name].kmeans.rows)[name])])  # type: ignore[union-attr,call-overload,index]
+        pa.parquet.write_table(pa.table(dict(zip(COMMON, own.T, strict=True))), world.data(name))
+
+
+# Processes that die.
+
+
+@dataclass(frozen=True)
+class Strike:
+    """When a process ends itself with SIGKILL: as it is about to change its n-th file of those whose name has `what`."""
+
+    number: int = 1
+    what: str = ""
+
+
+_CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir"}
+"""All that is durable appears, moves or goes by one of these. (`os.replace` is audited as a rename.)"""
+
+
+class Training(Command):
+    """`veilmeans train` of one party as a process; it counts its changes of files, and may die at one of them."""
+
+    def __init__(self, config: JobConfig, folder: Path, strike: Strike | None = None) -> None:
+        file = write_any_config(config, folder / f"{config.party}.yaml")
+        number = sum(1 for _ in folder.glob(f"{config.party}-*.log"))
+        self.log = folder / f"{config.party}-{number}.log"
+        self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike)
+
+
+def write_any_config(config: JobConfig, file: Path) -> Path:
+    """A configuration as the YAML file a party would have, be it right or not."""
+    import yaml
+
+    raw = config.model_dump(mode="json", exclude_none=True, warnings=False)
+    file.write_text(yaml.safe_dump(raw, sort_keys=False))
+    return file
+
+
+def _train(arguments: list[str], log: Path, strike: Strike | None) -> None:
+    seen = 0
+
+    def count(event: str, details: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if event not in _CHANGES or strike is None or strike.what not in str(_target(details)):
+            return
+        seen += 1
+        if seen == strike.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    _run(arguments, log)
+
+
+def _target(details: tuple[Any, ...]) -> Any:
+    """The path that appears or goes: a rename and a link name it second."""
+    return details[1] if len(details) > 1 and isinstance(details[1], str | os.PathLike) else details[0]
+
+
+def restarted(world: World, name: str, strikes: Sequence[Strike]) -> list[tuple[int, str]]:
+    """Start a party again and again, with the next strike each time, then in peace; how each start has ended."""
+    return [world.start(name, strike).wait() for strike in [*strikes, None]]
+
+
+def play(world: World, strikes: Mapping[str, Sequence[Strike]]) -> None:
+    """A run in which each party dies at its strikes and is started again, whatever the other does meanwhile."""
+    with ThreadPoolExecutor(2) as pool:
+        ended = dict(zip(BOTH, pool.map(lambda name: restarted(world, name, strikes.get(name, ())), BOTH), strict=True))
+    for name, ends in ended.items():
+        codes = [code for code, _ in ends]
+        assert codes == [-signal.SIGKILL] * len(strikes.get(name, ())) + [0], (name, codes, ended)
+
+
+def random_strikes(seed: int, count: int, longest: int) -> list[Strike]:
+    drawn = random.Random(seed)
+    return [Strike(drawn.randint(1, longest)) for _ in range(count)]
+
+
+# What is left in the end.
+
+
+def shares(world: World) -> dict[str, bytes]:
+    """The last checkpoint and the last assignments of both parties, as they lie on disk."""
+    return {
+        f"{name}/{file.relative_to(world.kept(name))}": file.read_bytes()
+        for name in BOTH
+        for pattern in (f"checkpoints/{ITERATIONS}.arrow", f"assignments/{ITERATIONS}/*.arrow")
+        for file in sorted(world.kept(name).glob(pattern))
+    }
+
+
+def results(world: World) -> dict[str, Any]:
+    """What each party was told, read as tables."""
+    tables = ("assignments.parquet", "centroids.parquet")
+    return {
+        f"{name}/{table}": pa.parquet.read_table(world.kept(name) / table).to_pylist() for name in BOTH for table in tables
+    }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files_below(folder)}
+
+
+def sentences(output: str) -> list[str]:
+    """The lines in which a command says why it ends."""
+    return [line.removeprefix("error: ") for line in output.splitlines() if line.startswith("error: ")]
+
+
+def tells_values(output: str, table: pa.Table) -> Iterator[str]:
+    """The numbers of a table that occur in a text, to five digits."""
+    for column in table.columns:
+        for value in column.to_pylist():
+            if isinstance(value, float) and f"{value:.5g}" in output:
+                yield f"{value:.5g}"
+
+
+Prepare = Callable[[World], World]
