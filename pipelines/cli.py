@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")]
+Layout = Literal["vertical", "horizontal"]
 _TO_BEAM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -65,6 +66,24 @@ def keys(
     from veilmeans.pipelines.keys import make_keys
 
     typer.echo(make_keys(name, out, days))
+
+
+@app.command()
+def init(
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the examples")] = Path(),
+    parties: Annotated[str, typer.Option(help="the parties' names, with commas between them")] = "payco,shop",
+    dealer: Annotated[str, typer.Option(help="the dealer's name")] = "dealer",
+    layout: Annotated[
+        Layout, typer.Option(help="same rows and own columns, or same columns and own rows")
+    ] = "vertical",
+    clusters: Annotated[int, typer.Option(min=1, help="k")] = 5,
+) -> None:
+    """Write example configurations, one folder for each party and the dealer, and say what to do with them."""
+    from veilmeans.pipelines.init import Example, next_steps, write_examples
+
+    example = Example(tuple(parties.split(",")), dealer, layout=layout, clusters=clusters)
+    write_examples(out, example)
+    typer.echo(next_steps(out, example))
 
 
 @app.command()
@@ -161,10 +180,10 @@ def offline(context: typer.Context, config: Config) -> None:
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="where configurations, keys, data and results go")] = Path("demo"),
-    rows: Annotated[int, typer.Option(min=1, help="rows of made-up data")] = 100_000,
+    rows: Annotated[int, typer.Option(min=100, help="made-up transactions")] = 10_000,
     exchange: Annotated[str, typer.Option(help="gateway or files")] = "gateway",
 ) -> None:
-    """Two companies and a dealer, as three processes on this machine: secure sums of columns that none may show."""
+    """A payment company and a merchant find fraud that neither sees alone, as processes of their own on this machine."""
     from veilmeans.pipelines.demo import run_demo
 
     run_demo(folder, rows, exchange)

@@ -1,7 +1,8 @@
-"""`veilmeans demo`: a payment company, a merchant and a dealer as three processes, each with its own folder.
+"""`veilmeans demo`: a payment company and a merchant find fraud together, as processes of their own on this machine.
 
-It writes what a real party would (keys, configuration, data), then starts the commands that a real party would. At the
-end it compares the result with plain arithmetic on the made-up data, which only a demo can do.
+It writes what real parties would have (keys, configurations, data), each in a folder of its own, then starts the commands
+that they would: `veilmeans offline` with the dealer, then two `veilmeans train`. At the end it compares the result with
+plaintext Lloyd on both companies' data, which only a demo can do.
 """
 
 import json
@@ -11,25 +12,33 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 import pyarrow.csv
-import yaml
+import pyarrow.parquet
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from veilmeans.crypto.lloyd import Real, lloyd, nearest
+from veilmeans.io.results import ASSIGNMENTS, CENTROIDS
+from veilmeans.pipelines.fraud import KINDS, Transactions, distances, found, found_alone, make_transactions, scaled
+from veilmeans.pipelines.init import Example, write_examples
+from veilmeans.pipelines.jobs import layout_of
 from veilmeans.pipelines.keys import make_keys
+from veilmeans.pipelines.prepare import kmeans_job
+from veilmeans.pipelines.report import sent
+from veilmeans.pipelines.start import start_rows
+from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError, VeilmeansError
 
-PARTIES = {"payco": ("amount_cents", "chargebacks"), "shop": ("visits", "items")}
+FEATURES = {"payco": 18, "shop": 24}
 DEALER = "dealer"
-PRODUCT = ("payco.amount_cents", "shop.items")
-BOUND = 1_000_000
+SEED = 3
 
 
 def run_demo(folder: Path, rows: int, exchange: str) -> None:
@@ -37,84 +46,70 @@ def run_demo(folder: Path, rows: int, exchange: str) -> None:
     if exchange not in ("gateway", "files"):
         raise ConfigError(f"--exchange is {exchange!r}: it must be gateway or files")
     console = Console()
-    write_demo(folder, rows, exchange)
-    console.print(f"{len(PARTIES)} companies and a dealer, {rows:,} rows, separate processes, exchange by {exchange}")
-    with console.status("offline: the dealer and the companies make a store of triples; no data are read"):
-        offline = _run_processes(folder, dict.fromkeys((*PARTIES, DEALER), "offline"))
-    with console.status("online: the companies compute"):
-        online = _run_processes(folder, dict.fromkeys(PARTIES, "sums"))
-    console.print(_outcome(folder))
-    console.print(_costs(folder))
-    console.print(f"offline {offline:.1f} s, online {online:.1f} s, start-up of each Python process included")
-    console.print(f"results: {', '.join(str(_result(folder, name)) for name in PARTIES)}")
+    transactions = write_demo(folder, rows, exchange)
+    columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
+    console.print(f"{rows:,} transactions × {sum(FEATURES.values())} features ({columns}); exchange by {exchange}")
+    with console.status("offline: the dealer and the companies make masks; no data are read"):
+        offline = _run_processes(folder, "offline", (*FEATURES, DEALER))
+    with console.status("online: the companies cluster their transactions together"):
+        online = _run_processes(folder, "train", tuple(FEATURES))
+    console.print(_outcome(folder, transactions))
+    console.print(_costs(folder, offline, online))
+    for name in FEATURES:
+        console.print(f"{name}: {_run_folder(folder, name)}", soft_wrap=True)
 
 
-def write_demo(folder: Path, rows: int, exchange: str) -> None:
+def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
     """Data, keys and configurations of everyone, each in a folder of its own."""
     if folder.exists():
         _remove_old(folder)
-    for name in (*PARTIES, DEALER):
-        make_keys(name, folder / name, days=7)
-    for number, (name, columns) in enumerate(PARTIES.items()):
-        pa.csv.write_csv(_made_up(number, columns, rows), folder / name / "data.csv")
-    ports = dict(zip((*PARTIES, DEALER), free_ports(len(PARTIES) + 1), strict=True))
-    for name in ports:
-        for peer in ports:
+    members = (*FEATURES, DEALER)
+    example = Example(
+        parties=tuple(FEATURES),
+        dealer=DEALER,
+        run="demo",
+        rows=rows,
+        features=FEATURES,
+        clusters=KINDS,
+        seed=SEED,
+        exchange=exchange,
+        timeout=60,
+        ports=dict(zip(members, free_ports(len(members)), strict=True)),
+        id="transaction",
+    )
+    transactions = make_transactions(rows, FEATURES, SEED)
+    write_examples(folder, example)
+    for name in members:
+        make_keys(name, folder / name / "keys", days=7)
+    for name in members:
+        for peer in members:
             if peer != name:
-                shutil.copy(folder / peer / f"{peer}.crt", folder / name / f"peer-{peer}.crt")
-        text = yaml.safe_dump(_config(name, ports, exchange, rows), sort_keys=False)
-        (folder / name / "config.yaml").write_text(text)
+                _copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")
+    for name, table in transactions.tables.items():
+        pyarrow.csv.write_csv(table, folder / name / "data.csv")
+    return transactions
+
+
+def _copy(file: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    shutil.copy(file, folder)
 
 
 def _remove_old(folder: Path) -> None:
     """Only what an earlier demo wrote is removed."""
-    strangers = [p.name for p in folder.iterdir() if p.name not in (*PARTIES, DEALER)]
+    strangers = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)]
     if strangers:
         raise ConfigError(f"{folder} holds {strangers[0]!r}, which no demo wrote: choose another --folder")
     shutil.rmtree(folder)
 
 
-def _config(name: str, ports: dict[str, int], exchange: str, rows: int) -> dict[str, Any]:
-    job: dict[str, Any] = {"product": list(PRODUCT), "bound": BOUND}
-    if name in PARTIES:
-        job = {"data": "data.csv", "columns": list(PARTIES[name]), **job}
-    peers = {
-        peer: {"certificate": f"peer-{peer}.crt", "address": f"127.0.0.1:{port}", "outbox": f"../{peer}/outbox"}
-        for peer, port in ports.items()
-        if peer != name
-    }
-    return {
-        "party": name,
-        "run": "demo",
-        "parties": list(PARTIES),
-        "dealer": DEALER,
-        "certificate": f"{name}.crt",
-        "key": f"{name}.key",
-        "seed": f"{name}.seed",
-        "storage": "storage",
-        "listen": f"127.0.0.1:{ports[name]}",
-        "peers": peers,
-        "exchange": {"kind": exchange, "outbox": "outbox", "timeout_s": 60},
-        "engine": {"runner": "DirectRunner", "workers": 1},
-        "triples": {"store": "demo", "rows": rows},
-        "sums": job,
-    }
-
-
-def _made_up(number: int, columns: tuple[str, ...], rows: int) -> pa.Table:
-    """Whole numbers between 0 and 9,999 that differ by company and column; made up, so hashing is random enough."""
-    index = pa.array(range(rows), pa.int64())
-    spread = [pc.bit_wise_and(pc.multiply(index, 7919 + 104_729 * (2 * number + i)), 8191) for i in range(len(columns))]
-    return pa.table(dict(zip(columns, spread, strict=True)))
-
-
-def _run_processes(folder: Path, commands: Mapping[str, str]) -> float:
+def _run_processes(folder: Path, command: str, names: Sequence[str]) -> float:
     """Start everyone as a real party would; if one fails, its own sentence is the demo's. Seconds until all ended."""
     start = time.perf_counter()
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with ExitStack() as stack:
         running = {}
-        for name, command in commands.items():
+        for name in names:
             log = stack.enter_context((folder / name / "log.txt").open("a"))
             line = [sys.executable, "-m", "veilmeans.pipelines.cli", command, "--config"]
             process = subprocess.Popen(
@@ -138,39 +133,74 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _outcome(folder: Path) -> Table:
-    """What each company learned, beside plain arithmetic on both companies' data."""
-    results = {name: json.loads(_result(folder, name).read_text()) for name in PARTIES}
-    plain = _plain(folder)
-    table = Table("opened value", *(f"as {name} sees it" for name in PARTIES), "equal to plain arithmetic")
-    for column, expected in plain.items():
-        seen = [results[name][column] for name in PARTIES]
-        table.add_row(column, *(f"{value:,}" for value in seen), "yes" if set(seen) == {expected} else "NO")
-    if any(results[name] != plain for name in PARTIES):
-        raise VeilmeansError("the sums differ from plain arithmetic: please report it")
+def _outcome(folder: Path, transactions: Transactions) -> Table:
+    """What was found, beside plaintext Lloyd from the same start on both companies' data."""
+    labels, centres = _labels(folder), _centres(folder)
+    rows = {name: scaled(table) for name, table in transactions.tables.items()}
+    joint = np.hstack(list(rows.values()))
+    plain = _plain_labels(folder, joint, _report(folder, "payco"))
+    equal = float(np.mean(labels == plain))
+    scores = sum(distances(rows[name], labels, centres[name]) for name in FEATURES)
+    table = Table("what", "result", title="fraud that neither company sees alone")
+    table.add_row("clusters equal to plaintext Lloyd", f"{'yes' if equal == 1 else 'NO'}, {equal:.2%} of the rows")
+    table.add_row("iterations", f"{_report(folder, 'payco')['iterations'][-1]['done']}")
+    for name, each in transactions.tables.items():
+        table.add_row(f"frauds that {name} finds alone", f"{found_alone(each, transactions.fraud, KINDS, SEED):.0%}")
+    table.add_row("frauds found together", f"{found(np.asarray(scores), transactions.fraud):.0%}")
+    if equal < 0.999:
+        raise VeilmeansError("the clusters differ from plaintext Lloyd: please report it")
     return table
 
 
-def _plain(folder: Path) -> dict[str, int]:
-    data = {name: pa.csv.read_csv(folder / name / "data.csv") for name in PARTIES}
-    columns = {f"{name}.{column}": data[name][column] for name in PARTIES for column in PARTIES[name]}
-    sums = {name: pc.sum(column).as_py() for name, column in columns.items()}
-    left, right = (columns[name] for name in PRODUCT)
-    return sums | {" · ".join(PRODUCT): pc.sum(pc.multiply(left, right)).as_py()}
+def _plain_labels(folder: Path, rows: Real, report: dict[str, Any]) -> NDArray[np.intp]:
+    """The last assignment of plaintext Lloyd, after as many iterations."""
+    config = load_config(folder / "payco" / "config.yaml")
+    job = kmeans_job(config)
+    start = rows[list(start_rows(job, layout_of(config, job)))]
+    steps = lloyd(lambda: [rows], start, report["iterations"][-1]["done"])
+    before = steps[-2].centres if len(steps) > 1 else start
+    return nearest(rows, before)
 
 
-def _costs(folder: Path) -> Table:
-    table = Table("party", "stage", "messages sent", "MB sent", "seconds waited", title="what left each party (masked)")
-    for name in PARTIES:
-        report = json.loads((_result(folder, name).parent / "report.json").read_text())
-        for stage, counts in report["stages"].items():
-            sent, waited = counts.get("bytes_sent", 0) / 1e6, counts.get("waited_us", 0) / 1e6
-            table.add_row(name, stage, f"{counts.get('messages', 0)}", f"{sent:.2f}", f"{waited:.2f}")
+def _labels(folder: Path) -> NDArray[np.int32]:
+    opened = [pyarrow.parquet.read_table(_run_folder(folder, name) / ASSIGNMENTS) for name in FEATURES]
+    if any(not each.equals(opened[0]) for each in opened):
+        raise VeilmeansError("the companies have got different assignments: please report it")
+    labels: NDArray[np.int32] = opened[0].column("cluster").to_numpy()
+    return labels
+
+
+def _centres(folder: Path) -> dict[str, Real]:
+    """Each company's centroids of its own features, on the scale of `scaled`."""
+    centres = {}
+    for name in FEATURES:
+        table = pyarrow.parquet.read_table(_run_folder(folder, name) / CENTROIDS).drop_columns(["cluster"])
+        values = np.stack([table.column(column).to_numpy() for column in table.column_names], axis=1)
+        data = pyarrow.csv.read_csv(folder / name / "data.csv").select(table.column_names)
+        rows = np.stack([data.column(column).to_numpy() for column in data.column_names], axis=1)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        centres[name] = (values - low) / (high - low)
+    return centres
+
+
+def _costs(folder: Path, offline: float, online: float) -> Table:
+    title = f"offline {offline:.1f} s, online {online:.1f} s, start-up of each Python process included"
+    table = Table("party", "offline MB received", "online MB sent", "online seconds", title=title)
+    for name in FEATURES:
+        report = _report(folder, name)
+        store = folder / name / "storage" / "triples"
+        size = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+        table.add_row(name, f"{size / 1e6:.1f}", f"{sent(report['stages']) / 1e6:.1f}", f"{report['seconds']:.1f}")
     return table
 
 
-def _result(folder: Path, name: str) -> Path:
-    return folder / name / "storage" / "runs" / "demo" / "sums.json"
+def _report(folder: Path, name: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((_run_folder(folder, name) / "report.json").read_text())
+    return report
+
+
+def _run_folder(folder: Path, name: str) -> Path:
+    return folder / name / "storage" / "runs" / "demo"
 
 
 def free_ports(count: int) -> list[int]:

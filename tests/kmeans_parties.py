@@ -1,18 +1,18 @@
-"""K-means of two or three parties in memory: the product's protocols, dealt triples, one thread for each party.
+"""K-means of two or three parties in memory: the product's protocols and dealt triples, round by round in step.
 
 From plain rows to what the parties' shares add up to after every iteration. `check_against_lloyd` says what is right.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from math import ceil, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parties import NAMES, Board, in_parallel, split
+from parties import NAMES, Board, Shards, split
 from veilmeans.crypto import bits, fixed, prg, ring
 from veilmeans.crypto.lloyd import Real, nearest, step
 from veilmeans.io.scratch import Scratch
@@ -24,10 +24,10 @@ from veilmeans.schemas.config import EngineConfig, JobConfig
 from veilmeans.schemas.jobs import KMeansJob, NormaliseConfig, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.bare import run_bare
 from veilmeans.transforms.deal import deal
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.lloyd import add_up
+from veilmeans.transforms.rounds import Inbox, Protocol, Stage
 from veilmeans.transforms.seat import OpenSeat
 
 Labels = NDArray[np.intp]
@@ -101,48 +101,84 @@ class Iteration:
     counts: Integers
     stop: bool
     inertia: float | None
-    board: Board
 
 
 @dataclass(frozen=True)
-class Player:
-    """One party's side of all iterations."""
+class Table:
+    """All parties of a run at one table. They play every round in step, in one thread: messages need no exchange."""
 
-    kmeans: KMeans
-    seat: OpenSeat
-    own: Mapping[int, Arrays]
-    start: ring.Ring
+    seats: tuple[OpenSeat, ...]
 
-    def play(self, iterations: int) -> list[dict[str, Any]]:
-        """Its shares after every iteration, in the steps of `transforms.lloyd`."""
-        kmeans, seat = self.kmeans, self.seat
-        operands = run_bare(kmeans.operand, seat, self.own)
-        centres = run_bare(kmeans.norms, seat, {0: {"mu": self.start}})[0]
-        squares = sum(float(np.sum(fixed.decode(state["x"]) ** 2)) for state in self.own.values())
-        x2 = fixed.encode(np.array([squares]))
-        after = []
-        for iteration in range(iterations):
-            here = replace(seat, iteration=iteration)
-            now = {name: centres[name] for name in ("mu", "u")}
-            states = run_bare(kmeans.distance, here, {shard: {**x, **now} for shard, x in operands.items()})
-            states = run_bare(kmeans.assign, here, states)
-            sums = run_bare(kmeans.update, here, {s: {**state, **operands[s]} for s, state in states.items()})
-            total = add_up(sums.values())
-            centres = run_bare(kmeans.centres, here, {0: {"mu": centres["mu"], "x2": x2, **total}})[0]
-            after.append({**centres, "n": total["n"], "c": {shard: state["c"] for shard, state in states.items()}})
+    @classmethod
+    def of(cls, stores: Sequence[StoreRun]) -> "Table":
+        names, scratch = NAMES[: len(stores)], Scratch("value")
+        return cls(
+            tuple(
+                OpenSeat(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
+                for i, store in enumerate(stores)
+            )
+        )
+
+    def at(self, iteration: int) -> "Table":
+        return Table(tuple(replace(seat, iteration=iteration) for seat in self.seats))
+
+    def run(self, protocol: Protocol, states: Sequence[Shards]) -> list[Shards]:
+        """Each party's states, by shard, after all rounds."""
+        after = list(states)
+        for stage in protocol.stages():
+            shards = {shard: self._play(stage, shard, [state[shard] for state in after]) for shard in states[0]}
+            after = [{shard: played[i] for shard, played in shards.items()} for i in range(len(self.seats))]
         return after
+
+    def _play(self, stage: Stage, shard: int, states: Sequence[Arrays]) -> list[Arrays]:
+        round_ = stage.round
+        sent = [
+            round_.send(seat.party, state, seat.randomness(stage, shard))
+            for seat, state in zip(self.seats, states, strict=True)
+        ]
+        received = []
+        for seat, mine in zip(self.seats, sent, strict=True):
+            messages = {i: sent[i].for_peer(seat.party.index) for i in round_.senders(seat.party)}
+            inbox = Inbox(seat.party, messages)
+            received.append(round_.receive(seat.party, mine.state, inbox, seat.randomness(stage, shard)))
+        return received
 
 
 def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list[Iteration]:
-    """All parties at once, over one board; the rows are normalised, the first party's (or columns) first."""
-    board, stores, names = Board(), deal_plan(kmeans, iterations), NAMES[: kmeans.layout.parties]
-    shares = split(fixed.encode(start), len(names), seed=1)
-    players = []
-    for i, store in enumerate(stores):
-        seat = OpenSeat(Party(i, names), "test", 0, board, bytes([i]) * 32, store, Scratch("value"), 60.0)
-        players.append(Player(kmeans, seat, own_matrices(kmeans.layout, rows, i), shares[i]))
-    outcomes = in_parallel([partial(player.play, iterations) for player in players])
-    return [_joined(kmeans.layout, each, board) for each in zip(*outcomes, strict=True)]
+    """The steps of `transforms.lloyd`. The rows are normalised; the first party's (or its columns) come first."""
+    layout, table = kmeans.layout, Table.of(deal_plan(kmeans, iterations))
+    own = [own_matrices(layout, rows, party) for party in range(layout.parties)]
+    operands = table.run(kmeans.operand, own)
+    shares = split(fixed.encode(start), layout.parties, seed=1)
+    centres = table.run(kmeans.norms, [{0: {"mu": share}} for share in shares])
+    found = []
+    for iteration in range(iterations):
+        here = table.at(iteration)
+        states = here.run(
+            kmeans.distance, [_each(x, mu[0], "mu", "u") for x, mu in zip(operands, centres, strict=True)]
+        )
+        assigned = here.run(kmeans.assign, states)
+        sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(operands, assigned, strict=True)])
+        total = [{**add_up(parts.values()), "x2": own_squares(x)} for parts, x in zip(sums, own, strict=True)]
+        centres = here.run(
+            kmeans.centres, [{0: {**t, "mu": mu[0]["mu"]}} for t, mu in zip(total, centres, strict=True)]
+        )
+        found.append(_joined(layout, centres, assigned, total))
+    return found
+
+
+def _each(shards: Shards, other: Arrays, *names: str) -> Shards:
+    """Some arrays beside those of every shard."""
+    return {shard: {**arrays, **{name: other[name] for name in names}} for shard, arrays in shards.items()}
+
+
+def _beside(shards: Shards, others: Shards) -> Shards:
+    return {shard: {**arrays, **others[shard]} for shard, arrays in shards.items()}
+
+
+def own_squares(own: Shards) -> ring.Ring:
+    """Σ|x|² of what a party owns, as `pipelines.start` has it."""
+    return fixed.encode(np.array([sum(float(np.sum(fixed.decode(arrays["x"]) ** 2)) for arrays in own.values())]))
 
 
 def own_matrices(layout: Layout, rows: Real, party: int) -> dict[int, Arrays]:
@@ -156,26 +192,26 @@ def own_matrices(layout: Layout, rows: Real, party: int) -> dict[int, Arrays]:
     return own
 
 
-def _joined(layout: Layout, shares: Sequence[Mapping[str, Any]], board: Board) -> Iteration:
+def _joined(
+    layout: Layout, centres: Sequence[Shards], assigned: Sequence[Shards], total: Sequence[Arrays]
+) -> Iteration:
+    states = [state[0] for state in centres]
     labels = [
-        _opened_labels([share["c"][shard] for share in shares], place.block.rows)
+        _opened_labels([party[shard]["c"] for party in assigned], place.block.rows)
         for shard, place in enumerate(layout.places())
     ]
-    inertia = _total(shares, "inertia") if "inertia" in shares[0] else None
-    stops = {bool(share["stop"][0]) for share in shares}
-    assert len(stops) == 1
+    (stop,) = {bool(state["stop"][0]) for state in states}
     return Iteration(
-        centres=fixed.decode(_total(shares, "mu")),
+        centres=fixed.decode(_total(states, "mu")),
         labels=np.concatenate(labels),
-        counts=ring.decode(_total(shares, "n")),
-        stop=stops.pop(),
-        inertia=None if inertia is None else float(fixed.decode(inertia)[0]),
-        board=board,
+        counts=ring.decode(_total(total, "n")),
+        stop=stop,
+        inertia=float(fixed.decode(_total(states, "inertia"))[0]) if "inertia" in states[0] else None,
     )
 
 
-def _total(shares: Sequence[Mapping[str, Any]], name: str) -> ring.Ring:
-    return ring.total(share[name] for share in shares)
+def _total(states: Sequence[Arrays], name: str) -> ring.Ring:
+    return ring.total(state[name] for state in states)
 
 
 def _opened_labels(shares: Sequence[Array], rows: int) -> Labels:

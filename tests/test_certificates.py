@@ -1,6 +1,7 @@
 """Certificates and keys that are not right: refused with one sentence, and both sides say why."""
 
 import base64
+import hashlib
 import logging
 import os
 import subprocess
@@ -286,6 +287,31 @@ def test_explaining_handshakes_leaves_no_descriptors_behind() -> None:
         with explained_handshakes():
             pass
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+# Between two parties.
+
+
+def test_a_keyed_digest_is_the_same_at_both_ends_and_nowhere_else() -> None:
+    """Who guesses the content cannot check the guess: that takes the key of one of the two."""
+    stranger, again = make_identity("payco", 2), make_identity("shop", 2)
+    digest = Seal(PAYCO, SHOP.certificate).digest(b"row ids")
+    assert digest == Seal(SHOP, PAYCO.certificate).digest(b"row ids")
+    assert len(digest) == 32
+    others = [
+        Seal(PAYCO, SHOP.certificate).digest(b"row ids "),
+        Seal(stranger, SHOP.certificate).digest(b"row ids"),
+        Seal(PAYCO, again.certificate).digest(b"row ids"),
+        hashlib.sha256(b"row ids").digest(),
+    ]
+    assert len({digest, *others}) == 5
+
+
+def test_a_keyed_digest_is_no_nonce_of_a_sealed_message() -> None:
+    """A content that looks like what a nonce is made of does not give the nonce, nor does any sealed message."""
+    seal, context, plain = Seal(PAYCO, SHOP.certificate), b"context", b"plain"
+    tied = len(context).to_bytes(4, "big") + context + hashlib.sha256(plain).digest()
+    assert seal.digest(tied)[:12] != seal.seal(plain, context)[:12]
 
 
 # Secrets.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from arithmetic import EDGES, PARTIES, Outcome, parties, words
 from parties import run_parties, split
 from veilmeans.crypto import bits
+from veilmeans.crypto.correlations import DaBit
 from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.inject import inject, to_arithmetic
@@ -90,6 +91,20 @@ def test_b2a_shares_the_bit_by_sum(tmp_path: Path, chosen: list[tuple[int, int]]
     outcome = play((to_arithmetic("b", "x", "a"),), count, tmp_path, bit, x=[v for _, v in chosen])
     assert outcome.names() == {"b", "x", "a"}
     assert outcome.total("a").tolist() == bit
+
+
+@pytest.mark.parametrize("count", PARTIES)
+@pytest.mark.parametrize("size", [8, 13, 64])
+def test_b2a_of_all_packed_bits_takes_in_what_pads_them(tmp_path: Path, size: int, count: int) -> None:
+    """With no array to be like, the result is flat and as long as the bytes have bits."""
+    bit = [int(i % 3 == 1) for i in range(size)]
+    outcome = play((to_arithmetic("b", None, "a"),), count, tmp_path, bit)
+    assert outcome.names() == {"b", "a"}
+    packed = outcome.xor("b")
+    assert outcome.total("a").tolist() == bits.unpack(packed, 8 * packed.size).tolist()
+    np.testing.assert_array_equal(bits.unpack(packed, size), bit)
+    (stage,) = trace(Protocol("p", (to_arithmetic("b", None, "a"),)), [{"b": (packed.shape, "uint8")}] * count)
+    assert [need.kind for need in stage.needs] == [DaBit(count, 8 * packed.size)]
 
 
 # Local work before and after: MUX.
