@@ -183,7 +183,7 @@ def demo(
     rows: Annotated[int, typer.Option(min=100, help="made-up transactions")] = 10_000,
     exchange: Annotated[str, typer.Option(help="gateway or files")] = "gateway",
 ) -> None:
-    """A payment company and a merchant find fraud that neither sees alone, as processes of their own on this machine."""
+    """A payment company and a merchant find fraud that neither sees alone, as separate processes on this machine."""
     from veilmeans.pipelines.demo import run_demo
 
     run_demo(folder, rows, exchange)

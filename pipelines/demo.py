@@ -1,8 +1,8 @@
 """`veilmeans demo`: a payment company and a merchant find fraud together, as processes of their own on this machine.
 
-It writes what real parties would have (keys, configurations, data), each in a folder of its own, then starts the commands
-that they would: `veilmeans offline` with the dealer, then two `veilmeans train`. At the end it compares the result with
-plaintext Lloyd on both companies' data, which only a demo can do.
+It writes what real parties would have (keys, configurations, data), each in a folder of its own, then starts the
+commands that they would: `veilmeans offline` with the dealer, then two `veilmeans train`. At the end it compares the
+result with plaintext Lloyd on both companies' data, which only a demo can do.
 """
 
 import json

@@ -46,7 +46,7 @@ def scaled(table: pa.Table) -> Real:
     """The features, min-max normalised."""
     values = np.stack([table.column(name).to_numpy() for name in table.column_names[1:]], axis=1)
     low, high = values.min(axis=0), values.max(axis=0)
-    return (values - low) / np.where(high > low, high - low, 1)
+    return np.asarray((values - low) / np.where(high > low, high - low, 1))
 
 
 def distances(rows: Real, labels: NDArray[np.integer], centres: Real) -> Real:

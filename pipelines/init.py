@@ -96,7 +96,8 @@ def config_text(party: str, example: Example) -> str:
     widths = {name: example.features.get(name, 4) for name in example.parties}
     others = [name for name in example.members if name != party]
     peers = [
-        f"  {peer}: {{certificate: peers/{peer}.crt, address: '127.0.0.1:{example.port(peer)}', outbox: ../{peer}/outbox}}"
+        f"  {peer}:\n    certificate: peers/{peer}.crt\n    address: 127.0.0.1:{example.port(peer)}\n"
+        f"    outbox: ../{peer}/outbox"
         for peer in others
     ]
     own = f"  data: {example.data} # CSV, Parquet or Arrow; a file or a glob\n  id: {example.id}\n"
@@ -129,13 +130,14 @@ def _mapping(numbers: Mapping[str, int]) -> str:
 def next_steps(folder: Path, example: Example) -> str:
     """What to do with the examples."""
     first = example.parties[0]
+    here = folder / first
     return (
         f"wrote {', '.join(str(folder / name / 'config.yaml') for name in example.members)}\n"
         f"next, at each of them (here {first}):\n"
         f"  1. send the folder {first} to who it is for; fill in kmeans.data, rows, features, and the addresses\n"
-        f"  2. veilmeans keys --name {first} --out {folder / first / 'keys'}   and send keys/{first}.crt to the others\n"
-        f"  3. put their certificates into {folder / first / 'peers'}\n"
-        f"  4. veilmeans train --config {folder / first / 'config.yaml'} --dry-run   checks all that can be checked alone\n"
-        f"  5. veilmeans offline --config …   at everyone and the dealer, at the same time\n"
-        f"  6. veilmeans train --config …   at every party, at the same time"
+        f"  2. veilmeans keys --name {first} --out {here / 'keys'}   then send {first}.crt to the others\n"
+        f"  3. put their certificates into {here / 'peers'}\n"
+        f"  4. veilmeans prepare --config {here / 'config.yaml'}   checks the data; nothing is sent\n"
+        f"  5. veilmeans offline --config {here / 'config.yaml'}   at everyone and the dealer, at the same time\n"
+        f"  6. veilmeans train --config {here / 'config.yaml'}   at every party, at the same time (--dry-run: a plan)"
     )

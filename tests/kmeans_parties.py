@@ -131,16 +131,14 @@ class Table:
         return after
 
     def _play(self, stage: Stage, shard: int, states: Sequence[Arrays]) -> list[Arrays]:
-        round_ = stage.round
-        sent = [
-            round_.send(seat.party, state, seat.randomness(stage, shard))
-            for seat, state in zip(self.seats, states, strict=True)
-        ]
+        drawn = [seat.randomness(stage, shard) for seat in self.seats]
+        parties = [seat.party for seat in self.seats]
+        sent = [stage.round.send(*each) for each in zip(parties, states, drawn, strict=True)]
         received = []
-        for seat, mine in zip(self.seats, sent, strict=True):
-            messages = {i: sent[i].for_peer(seat.party.index) for i in round_.senders(seat.party)}
-            inbox = Inbox(seat.party, messages)
-            received.append(round_.receive(seat.party, mine.state, inbox, seat.randomness(stage, shard)))
+        for party, mine, randomness in zip(parties, sent, drawn, strict=True):
+            inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in stage.round.senders(party)})
+            again = replace(randomness, _claimed={})  # what was expanded to send is expanded already
+            received.append(stage.round.receive(party, mine.state, inbox, again))
         return received
 
 

@@ -14,6 +14,7 @@ from veilmeans.pipelines.jobs import store_iterations
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.jobs import NormaliseConfig
 from veilmeans.schemas.message import Key
 
 Raw = dict[str, Any]
@@ -302,3 +303,150 @@ def test_flags_are_added_to_the_options_and_a_runner_replaces_the_configured_one
     assert flagged.engine.options == ("--a=1", "--parallelism=2", "--streaming")
     assert flagged.model_copy(update={"engine": config.engine}) == config
     assert config.with_flags(["--runner=PrismRunner"]).engine.runner == "PrismRunner"
+
+
+# K-means.
+
+
+@pytest.mark.parametrize("make", [vertical, horizontal])
+def test_a_job_of_k_means_is_read(tmp_path: Path, make: Callable[[], Raw]) -> None:
+    config = load_config(written(tmp_path, make()))
+    job = config.kmeans
+    assert job is not None
+    assert job.layout == make.__name__
+    assert job.data == str(tmp_path.resolve() / "data.csv")
+    assert (job.max_iter, job.tol, job.iterations_per_pipeline, job.drop_bits) == (10, 1e-4, 1, None)
+    assert (job.init.method, job.init.seed, job.init.indices) == ("indices", 0, None)
+    assert job.reveal.model_dump() == {"assignments": (), "centroids": (), "columns": "own", "inertia": ()}
+    assert load_config(write_config(config, tmp_path / "again.yaml")) == config
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
+
+
+def test_data_on_another_filesystem_keep_their_address(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, changed(vertical(), kmeans__data="gs://payco/*.parquet")))
+    assert config.kmeans is not None
+    assert config.kmeans.data == "gs://payco/*.parquet"
+
+
+@pytest.mark.parametrize(
+    ("normalise", "interval"),
+    [
+        ({}, (0, 1)),
+        ({"bound": 1}, (0, 1)),
+        ({"ranges": {"a": [-5, 5]}}, (0, 1)),
+        ({"method": "zscore"}, (-16, 16)),
+        ({"method": "zscore", "bound": 8}, (-8, 8)),
+        ({"method": "none", "bound": 0.5}, (-0.5, 0.5)),
+    ],
+    ids=str,
+)
+def test_normalised_values_lie_in_an_interval_that_all_know(normalise: Raw, interval: tuple[float, float]) -> None:
+    assert NormaliseConfig.model_validate(normalise).interval == interval
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"clusters": 100},
+        {"clusters": 1},
+        {"init": {"indices": [99, 0, 60, 59]}},
+        {"init": {"method": "local"}},
+        {"init": {"method": "random", "seed": 2**63 - 1}},
+        {"drop_bits": 0},
+        {"tol": 0},
+        {"reveal": {"assignments": ["shop"], "centroids": ["payco", "shop"], "inertia": ["payco"], "columns": "all"}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("make", [vertical, horizontal])
+def test_what_is_just_possible_is_read(tmp_path: Path, make: Callable[[], Raw], fields: Raw) -> None:
+    raw = make()
+    raw["kmeans"] |= fields
+    assert load_config(written(tmp_path, raw)).kmeans
+
+
+AGGREGATE = "normalise.aggregate: only for minmax or zscore, and not beside ranges"
+COMMON_SCALE = "normalise: the horizontal layout needs ranges that all agree on, or aggregate: true"
+VERTICAL: list[tuple[Raw, str]] = [
+    ({"layout": None}, "layout: Field required"),
+    ({"layout": "diagonal"}, "layout: Input should be 'vertical' or 'horizontal'"),
+    ({"rows": None}, "rows: Field required"),
+    ({"rows": {"payco": 60, "shop": 40}}, "rows: must be one number"),
+    ({"features": None}, "features: Field required"),
+    ({"features": 3}, "features: must be one number for each party"),
+    ({"features": {"payco": 1}}, "features: must name exactly payco, shop"),
+    ({"features": {"payco": 1, "shop": 1, "notary": 1}}, "features: must name exactly payco, shop"),
+    ({"clusters": None}, "clusters: Field required"),
+    ({"clusters": 0}, "clusters: Input should be greater than or equal to 1"),
+    ({"clusters": 1025}, "clusters: Input should be less than or equal to 1024"),
+    ({"clusters": 101}, "clusters: 101 clusters of 100 rows are not possible"),
+    ({"max_iter": 0}, "max_iter: Input should be greater than or equal to 1"),
+    ({"tol": -1}, "tol: Input should be greater than or equal to 0"),
+    ({"tol": float("nan")}, "tol: Input should be greater than or equal to 0"),
+    ({"iterations_per_pipeline": 0}, "iterations_per_pipeline: Input should be greater than or equal to 1"),
+    ({"iterations_per_pipeline": 101}, "iterations_per_pipeline: Input should be less than or equal to 100"),
+    ({"drop_bits": -1}, "drop_bits: Input should be greater than or equal to 0"),
+    ({"drop_bits": 33}, "drop_bits: Input should be less than or equal to 32"),
+    ({"columns": ["a", "b", "a"]}, "columns: a column stands there twice"),
+    ({"colour": "red"}, "colour: Extra inputs are not permitted"),
+    ({"init": {"method": "guess"}}, "init.method: Input should be 'random', 'indices' or 'local'"),
+    ({"init": {"seed": -1}}, "init.seed: Input should be greater than or equal to 0"),
+    ({"init": {"seed": 2**63}}, f"init.seed: Input should be less than {2**63}"),
+    ({"init": {"colour": 1}}, "init.colour: Extra inputs are not permitted"),
+    ({"init": {"indices": [1, 2, 3, -1]}}, "init.indices.3: Input should be greater than or equal to 0"),
+    ({"init": {"indices": [1, 2, 3, 3]}}, "init.indices: a row stands there twice"),
+    ({"init": {"method": "local", "indices": [1, 2, 3, 4]}}, "init.indices: only for the method indices"),
+    ({"init": {"method": "random", "indices": [1, 2, 3, 4]}}, "init.indices: only for the method indices"),
+    ({"init": {"indices": []}}, "init.indices: 0 rows for 4 clusters"),
+    ({"init": {"indices": [1, 2, 3, 4, 5]}}, "init.indices: 5 rows for 4 clusters"),
+    ({"init": {"indices": [0, 1, 100, 2]}}, "init.indices: row 100 of 100; they count from 0"),
+    ({"normalise": {"method": "log"}}, "normalise.method: Input should be 'minmax', 'zscore' or 'none'"),
+    ({"normalise": {"colour": 1}}, "normalise.colour: Extra inputs are not permitted"),
+    ({"normalise": {"aggregate": True}}, "normalise.aggregate: only for the horizontal layout; a column has one owner here"),
+    ({"normalise": {"method": "none"}}, "normalise.bound: needed where nothing is normalised"),
+    ({"normalise": {"method": "zscore", "bound": float("nan")}}, "normalise.bound: Input should be greater than 0"),
+    ({"normalise": {"bound": 2}}, "normalise.bound: minmax has the bound 1"),
+    ({"normalise": {"method": "zscore", "ranges": {"a": [0, 1]}}}, "normalise.ranges: only for minmax"),
+    ({"normalise": {"method": "none", "bound": 1, "ranges": {"a": [0, 1]}}}, "normalise.ranges: only for minmax"),
+    ({"normalise": {"ranges": {"a": [0, 1], "b": [1, 1]}}}, "normalise.ranges.b: the lowest value must be below the highest"),
+    ({"normalise": {"ranges": {"a": [float("nan"), 1]}}}, "normalise.ranges.a: the lowest value must be below the highest"),
+    ({"normalise": {"ranges": {"a": [0]}}}, "normalise.ranges.a.1: Field required"),
+    ({"reveal": {"assignments": ["bank"]}}, "reveal.assignments: 'bank' is none of the parties"),
+    ({"reveal": {"centroids": ["shop", "notary"]}}, "reveal.centroids: 'notary' is none of the parties"),
+    ({"reveal": {"inertia": ["bank"]}}, "reveal.inertia: 'bank' is none of the parties"),
+    ({"reveal": {"columns": "none"}}, "reveal.columns: Input should be 'own' or 'all'"),
+    ({"reveal": {"scores": ["payco"]}}, "reveal.scores: Extra inputs are not permitted"),
+    ({"reveal": {"assignments": "payco"}}, "reveal.assignments: Input should be a valid tuple"),
+]  # fmt: skip
+HORIZONTAL: list[tuple[Raw, str]] = [
+    ({"rows": 100}, "rows: must be one number for each party"),
+    ({"rows": {"payco": 100}}, "rows: must name exactly payco, shop"),
+    ({"rows": {"payco": 60, "bank": 40}}, "rows: must name exactly payco, shop"),
+    ({"features": {"payco": 2, "shop": 3}}, "features: must be one number"),
+    ({"clusters": 101}, "clusters: 101 clusters of 100 rows are not possible"),
+    ({"init": {"indices": [0, 59, 60, 100]}}, "init.indices: row 100 of 100; they count from 0"),
+    ({"normalise": {}}, COMMON_SCALE),
+    ({"normalise": {"method": "zscore"}}, COMMON_SCALE),
+    ({"normalise": {"aggregate": True, "ranges": {"a": [0, 1]}}}, AGGREGATE),
+    ({"normalise": {"aggregate": True, "method": "none", "bound": 1}}, AGGREGATE),
+]  # fmt: skip
+JOB_MISTAKES = [(vertical, *each) for each in VERTICAL] + [(horizontal, *each) for each in HORIZONTAL]
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "sentence"), JOB_MISTAKES, ids=[f"{make.__name__} {fields}" for make, fields, _ in JOB_MISTAKES]
+)
+def test_a_mistake_in_a_job_of_k_means_is_one_sentence_with_the_field(
+    tmp_path: Path, make: Callable[[], Raw], fields: Raw, sentence: str
+) -> None:
+    raw = make()
+    changed(raw["kmeans"], **fields)
+    said = mistake(written(tmp_path, raw))
+    assert said.startswith("FILE: kmeans")
+    assert said.endswith(sentence)
+
+
+def test_a_configuration_has_one_job(tmp_path: Path) -> None:
+    said = mistake(written(tmp_path, changed(vertical(), sums=dict(JOB))))
+    assert said == "FILE: kmeans: a configuration has one job, and there is sums, too"
+    assert mistake(written(tmp_path, changed(vertical(), kmeans="yes"))).startswith("FILE: kmeans: Input should be")
