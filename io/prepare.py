@@ -103,7 +103,7 @@ def scan_source(source: str, columns: Sequence[str], id: str | None, folder: Pat
 
 def raw_rows(scan: Scan) -> Iterator[Floats]:
     """The rows as they are, block by block (rows × columns)."""
-    for block in blocks(scan.files, scan.columns, scan.id):
+    for block in blocks(scan.files, scan.columns, scan.id, numbers=True):
         yield _numbers(block, scan.columns)
 
 

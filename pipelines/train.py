@@ -38,7 +38,7 @@ from veilmeans.schemas.message import Key
 from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.lloyd import CHECKPOINT, ExchangeOperands, Job, LloydIteration, kept, stopped
-from veilmeans.transforms.seat import Seat
+from veilmeans.transforms.seat import Seat, tell_all
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> i
     """Pipelines of iterations until the run has stopped; how many iterations it took."""
     config, limit, step = ready.config, ready.job.max_iter, ready.job.iterations_per_pipeline
     store = kept(job.seat.open())
-    done = _resume(config, store.newest())
+    done = _resume(config, job, store.newest())
     progress = TrainProgress(limit, len(job.shards))
     with progress.showing(done):
         while done < limit and not stopped(store.read(done)):
@@ -204,7 +204,7 @@ def _build_iterations(job: Job, done: int, last: int, pipeline: beam.Pipeline) -
         numbers = numbers | LloydIteration(replace(job, seat=replace(job.seat, iteration=iteration)))
 
 
-def _resume(config: JobConfig, newest: int) -> int:
+def _resume(config: JobConfig, job: Job, newest: int) -> int:
     """Where to go on: at the newest checkpoint, if the messages after it are still there."""
     mark = _collected(config)
     needed = int(mark.read_text()) if mark.exists() else 0
@@ -215,6 +215,7 @@ def _resume(config: JobConfig, newest: int) -> int:
         )
     if newest:
         log.info("going on after iteration %d", newest)
+        tell_all(replace(job.seat, iteration=newest - 1).open(), CHECKPOINT)
     return newest
 
 

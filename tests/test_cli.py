@@ -20,7 +20,8 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 
 JOB = {"data": "none.csv", "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
-COMMANDS = ["version", "keys", "gateway", "sums", "offline", "demo"]
+CONFIGURED = ["gateway", "offline", "prepare", "train", "reveal", "status", "sums"]
+COMMANDS = ["version", "keys", "init", "demo", *CONFIGURED]
 MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]
 
 
@@ -81,14 +82,14 @@ def test_the_version_is_printed() -> None:
     assert parsed("version") == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["gateway", "sums", "offline"])
+@pytest.mark.parametrize("command", CONFIGURED)
 def test_a_command_without_its_configuration_is_a_usage_error(command: str) -> None:
     result = CliRunner().invoke(cli.app, [command])
     assert result.exit_code == 2
     assert "Missing option '--config'" in result.output
 
 
-@pytest.mark.parametrize("arguments", [["dance"], ["demo", "--rows", "0"], ["demo", "--dance"], ["keys"]])
+@pytest.mark.parametrize("arguments", [["dance"], ["demo", "--rows", "99"], ["demo", "--dance"], ["keys"]])
 def test_what_a_command_does_not_know_is_a_usage_error(arguments: list[str]) -> None:
     assert CliRunner().invoke(cli.app, arguments).exit_code == 2
 
@@ -125,8 +126,8 @@ def test_the_defaults_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Path, int, str]] = []
     monkeypatch.setattr(demo, "run_demo", lambda *arguments: seen.append(arguments))
     parsed("demo")
-    parsed("demo", "--rows", "5", "--exchange", "files", "--folder", "x")
-    assert seen == [(Path("demo"), 100_000, "gateway"), (Path("x"), 5, "files")]
+    parsed("demo", "--rows", "100", "--exchange", "files", "--folder", "x")
+    assert seen == [(Path("demo"), 10_000, "gateway"), (Path("x"), 100, "files")]
 
 
 def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_mistakes_end_with_a_sentence_and_a_code(
     for command, code, sentence in (
         (["offline", "-c", file], 2, "payco describes no store of triples: add `triples:`"),
         (["offline", "-c", no_dealer], 2, "payco names no dealer to make the store of triples"),
-        (["offline", "-c", no_job], 2, "payco has no job: add `sums:`"),
+        (["offline", "-c", no_job], 2, "payco has no job: add `kmeans:` or `sums:`"),
         (["demo", "--exchange", "pigeon"], 2, "--exchange is 'pigeon': it must be gateway or files"),
         (["demo", "--folder", str(tmp_path)], 2, "which no demo wrote: choose another --folder"),
         (["gateway", "-c", str(tmp_path / "none.yaml")], 2, "none.yaml cannot be read: No such file or directory"),

@@ -365,6 +365,8 @@ def test_what_is_just_possible_is_read(tmp_path: Path, make: Callable[[], Raw], 
     assert load_config(written(tmp_path, raw)).kmeans
 
 
+OWNER = "normalise.aggregate: only for the horizontal layout; a column has one owner here"
+ORDER = "the lowest value must be below the highest"
 AGGREGATE = "normalise.aggregate: only for minmax or zscore, and not beside ranges"
 COMMON_SCALE = "normalise: the horizontal layout needs ranges that all agree on, or aggregate: true"
 VERTICAL: list[tuple[Raw, str]] = [
@@ -402,14 +404,14 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"init": {"indices": [0, 1, 100, 2]}}, "init.indices: row 100 of 100; they count from 0"),
     ({"normalise": {"method": "log"}}, "normalise.method: Input should be 'minmax', 'zscore' or 'none'"),
     ({"normalise": {"colour": 1}}, "normalise.colour: Extra inputs are not permitted"),
-    ({"normalise": {"aggregate": True}}, "normalise.aggregate: only for the horizontal layout; a column has one owner here"),
+    ({"normalise": {"aggregate": True}}, OWNER),
     ({"normalise": {"method": "none"}}, "normalise.bound: needed where nothing is normalised"),
     ({"normalise": {"method": "zscore", "bound": float("nan")}}, "normalise.bound: Input should be greater than 0"),
     ({"normalise": {"bound": 2}}, "normalise.bound: minmax has the bound 1"),
     ({"normalise": {"method": "zscore", "ranges": {"a": [0, 1]}}}, "normalise.ranges: only for minmax"),
     ({"normalise": {"method": "none", "bound": 1, "ranges": {"a": [0, 1]}}}, "normalise.ranges: only for minmax"),
-    ({"normalise": {"ranges": {"a": [0, 1], "b": [1, 1]}}}, "normalise.ranges.b: the lowest value must be below the highest"),
-    ({"normalise": {"ranges": {"a": [float("nan"), 1]}}}, "normalise.ranges.a: the lowest value must be below the highest"),
+    ({"normalise": {"ranges": {"a": [0, 1], "b": [1, 1]}}}, f"normalise.ranges.b: {ORDER}"),
+    ({"normalise": {"ranges": {"a": [float("nan"), 1]}}}, f"normalise.ranges.a: {ORDER}"),
     ({"normalise": {"ranges": {"a": [0]}}}, "normalise.ranges.a.1: Field required"),
     ({"reveal": {"assignments": ["bank"]}}, "reveal.assignments: 'bank' is none of the parties"),
     ({"reveal": {"centroids": ["shop", "notary"]}}, "reveal.centroids: 'notary' is none of the parties"),

@@ -28,6 +28,7 @@ from veilmeans.io.prepare import (
     Scan,
     encode_source,
     load_prepared,
+    raw_rows,
     read_ids,
     read_rows,
     scaling_of,
@@ -182,6 +183,7 @@ def test_csv_reads_truth_values_and_late_fractions(tmp_path: Path, monkeypatch: 
     file.write_text("a,b\n" + "0,true\n" * 30 + "0.5,false\n")
     scan = scan_source(str(file), (), None, tmp_path)
     assert (scan.low, scan.high) == ((0, 0), (0.5, 1))
+    np.testing.assert_array_equal(np.concatenate(list(raw_rows(scan))), [[0, 1]] * 30 + [[0.5, 0]])
 
 
 def test_ids_keep_their_type_and_are_alike_as_text_and_number(tmp_path: Path) -> None:
