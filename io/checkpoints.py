@@ -4,8 +4,8 @@
   assignments/7/3.arrow   shares of the one-hot rows of shard 3, as the seventh iteration assigned them
   operands/3.arrow        the others' masked matrices of shard 3, sent once per run
 
-A file begins with an HMAC of the rest under a key of this party, is written beside its place, synced and renamed: it is
-there whole, or not at all, and a damaged one is refused.
+A file begins with an HMAC of its name and the rest under a key of this party, is written beside its place, synced and
+renamed: it is there whole, or not at all, and a damaged one is refused. Folders are for this user only.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from veilmeans.io.files import in_place
+from veilmeans.io.files import disk_error, in_place
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
 
@@ -32,28 +32,36 @@ class Checkpoints:
     key: bytes = field(repr=False)
 
     def newest(self) -> int:
-        """How many iterations are done; the file of that number is the newest."""
-        return max((int(file.stem) for file in (self.folder / "checkpoints").glob("*.arrow")), default=-1)
+        """How many iterations are done; the file of that number is the newest. Files of other names are not ours."""
+        files = (self.folder / "checkpoints").glob("*.arrow")
+        return max((int(file.stem) for file in files if _is_number(file.stem)), default=-1)
 
     def write(self, done: int, arrays: Arrays) -> None:
         self._write(self._file(done), arrays)
 
     def read(self, done: int) -> dict[str, Array]:
-        return self._read(self._file(done))
+        """A damaged one may be removed: messages of the iteration before it are still there (`train` sees to it)."""
+        again = ", or remove it: a run that is not finished goes on from the checkpoint before it" if done else ""
+        return self._read(self._file(done), again)
 
     def write_shard(self, kind: str, shard: int, arrays: Arrays) -> None:
         self._write(self._shard(kind, shard), arrays)
 
     def read_shard(self, kind: str, shard: int) -> dict[str, Array]:
-        return self._read(self._shard(kind, shard))
+        """Assignments are made again if their checkpoint is removed; the others' operands are sent only once."""
+        folder, _, done = kind.partition("/")
+        again = ""
+        if folder == _ASSIGNMENTS:
+            again = f", or remove {self._file(int(done))}: a run that is not finished does that iteration again"
+        return self._read(self._shard(kind, shard), again)
 
     def has_shard(self, kind: str, shard: int) -> bool:
         return self._shard(kind, shard).exists()
 
     def drop_assignments(self, before: int) -> None:
         """Forget the assignments of iterations that no restart can go back to."""
-        for old in (self.folder / "assignments").glob("*"):
-            if int(old.name) < before:
+        for old in (self.folder / _ASSIGNMENTS).glob("*"):
+            if _is_number(old.name) and int(old.name) < before:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _file(self, done: int) -> Path:
@@ -70,32 +78,60 @@ class Checkpoints:
 
     def _write(self, file: Path, arrays: Arrays) -> None:
         content = to_stream(arrays)
+        self._make_folders(file.parent)
         with in_place(file) as part, part.open("wb") as target:
             target.write(self._tag(file, content))
             target.write(content)
             target.flush()
             os.fsync(target.fileno())
+        _sync_folder(file.parent)
 
-    def _read(self, file: Path) -> dict[str, Array]:
+    def _make_folders(self, folder: Path) -> None:
+        """`folder` and those above it, up to the run's own."""
+        try:
+            for place in reversed([folder, *folder.relative_to(self.folder).parents]):
+                (self.folder / place).mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise disk_error(folder, error) from None
+
+    def _read(self, file: Path, again: str) -> dict[str, Array]:
+        advice = f"restore it from a backup{again}, or start a new run id"
         try:
             with pa.memory_map(str(file)) as source:
                 whole = source.read_buffer()
         except FileNotFoundError:
-            raise StorageError(f"{file} is missing: {_GO_BACK}") from None
-        except OSError as error:
-            raise StorageError(f"{file} cannot be read: {error.strerror or 'damaged'}: {_GO_BACK}") from None
+            raise StorageError(f"{file} is missing: {advice}") from None
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(f"{file} cannot be read ({_reason(error)}): {advice}") from None
         content = whole.slice(min(_TAG, whole.size))
         if not hmac.compare_digest(whole.slice(0, min(_TAG, whole.size)).to_pybytes(), self._tag(file, content)):
-            raise StorageError(f"{file} is damaged or was made by another seed: {_GO_BACK}")
+            raise StorageError(f"{file} is damaged or was made by another seed: {advice}")
         return from_stream(content)
 
 
-_GO_BACK = "restore it from a backup, or start a new run id"
+_ASSIGNMENTS = "assignments"
 
 
 def assignments(done: int) -> str:
     """The kind of shard file that holds the assignments of the iteration `done`."""
-    return f"assignments/{done}"
+    return f"{_ASSIGNMENTS}/{done}"
 
 
 OPERANDS = "operands"
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
+
+
+def _sync_folder(folder: Path) -> None:
+    """A renamed file is on disk only when its folder is, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or "damaged"

@@ -15,8 +15,9 @@ _STAGE = "triples"
 
 def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     """The store, checked to be made for this job and its shapes."""
+    plan = job_plan(config)  # a mistake in the configuration is told before a missing store
     store = TripleStore.open(config.store_folder)
-    store.require(iterations=iterations, plan=job_plan(config).digest())
+    store.require(iterations=iterations, plan=plan.digest())
     return store
 
 

@@ -4,26 +4,21 @@ Every case has duplicate rows, parties of unequal widths or numbers of rows, and
 clusters on, one starts far from all rows and stays empty, and from five on, one starts where another does.
 """
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmeans_parties import (
-    TOLERANCE,
-    Iteration,
-    check_against_lloyd,
-    horizontal,
-    kmeans_for,
-    lloyd_with,
-    near_tie,
-    run_kmeans,
-    vertical,
-)
-from veilmeans.crypto import fixed
-from veilmeans.crypto.lloyd import Real, lloyd
+from kmeans_parties import TOLERANCE, Iteration, check_against_lloyd, horizontal, kmeans_for, run_kmeans, vertical
+from veilmeans.crypto import fixed, ring
+from veilmeans.crypto.lloyd import Real, lloyd, nearest
 from veilmeans.schemas.jobs import NormaliseConfig
 from veilmeans.schemas.layout import Layout
+from veilmeans.transforms.kmeans import KMeans
+from veilmeans.transforms.minimum import Tree
 
 LAYOUTS = ("vertical", "horizontal")
 SHARES = {1: ((1, 0), (0, 1, 0)), 2: ((1, 1), (1, 0, 1)), 7: ((5, 2), (4, 2, 1)), 16: ((5, 11), (5, 1, 10))}
@@ -54,12 +49,14 @@ def drawn(seed: int, n: int, d: int, k: int) -> tuple[Real, Real]:
     return rows, start
 
 
-@pytest.mark.parametrize(("n", "d", "k"), [*SMALL, *LARGE])
-@pytest.mark.parametrize("parties", [2, 3])
-@pytest.mark.parametrize("kind", LAYOUTS)
+def cases() -> list[tuple[str, int, int, int, int]]:
+    """Layout, M, n, d, k; one column has one owner, so d = 1 is horizontal only."""
+    shapes = [(kind, parties) for kind in LAYOUTS for parties in (2, 3)]
+    return [(*shape, *size) for shape in shapes for size in [*SMALL, *LARGE] if shape[0] == "horizontal" or size[1] > 1]
+
+
+@pytest.mark.parametrize(("kind", "parties", "n", "d", "k"), cases())
 def test_every_iteration_is_lloyds(kind: str, parties: int, n: int, d: int, k: int) -> None:
-    if kind == "vertical" and d == 1:
-        pytest.skip("one column has one owner")
     rows, start = drawn(0, n, d, k)
     kmeans = kmeans_for(layout_of(kind, parties, n, d), k)
     found = check_against_lloyd(kmeans, rows, start, iterations=2)
@@ -72,3 +69,169 @@ def assert_stays_empty(found: list[Iteration], start: Real, cluster: int) -> Non
     for iteration in found:
         assert iteration.counts[cluster] == 0
         np.testing.assert_array_equal(fixed.encode(iteration.centres[cluster]), fixed.encode(start[cluster]))
+
+
+def test_the_cases_are_those_of_the_issue() -> None:
+    for kind in LAYOUTS:
+        for parties in (2, 3):
+            here = [case[2:] for case in cases() if case[:2] == (kind, parties)]
+            large = [(d, k) for n, d, k in here if n == 10_000]
+            assert {n for n, _, _ in here} == {1, 7, 10_000}
+            assert {2, 16, 64} <= {d for d, _ in large} <= {1, 2, 16, 64}
+            assert {k for _, k in large} == {1, 2, 3, 5, 8}
+
+
+ENDS = {
+    "minmax": NormaliseConfig(),
+    "zscore": NormaliseConfig(method="zscore"),
+    "none": NormaliseConfig(method="none", bound=1000),
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_values_at_the_ends_of_their_interval(kind: str, parties: int, ends: str) -> None:
+    """Rows in the corners, with centroids in opposite corners: distances are as different as they can be."""
+    low, high = ENDS[ends].interval
+    rng = np.random.default_rng(5)
+    rows = rng.choice([low, high], (7, 2))
+    rows[5] = rng.uniform(low, high, 2)
+    start = np.array([[low, low], [high, high], [low, high]])
+    kmeans = kmeans_for(layout_of(kind, parties, 7, 2), 3, ENDS[ends], tol=0)
+    check_against_lloyd(kmeans, rows, start, iterations=2)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_mean_of_many_rows_at_the_bound_is_the_bound(sign: int) -> None:
+    rows = np.full((3_000, 2), sign * 1000.0)
+    kmeans = kmeans_for(horizontal((2_999, 1), 2, 2_999), 2, ENDS["none"], tol=0)
+    (found,) = check_against_lloyd(kmeans, rows, np.array([[0.0, 0.0], [900.0, -900.0]]), iterations=1)
+    np.testing.assert_allclose(found.centres[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("drop", [0, 20, None])
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_wide_and_narrow_comparisons(kind: str, parties: int, drop: int | None) -> None:
+    rows, start = drawn(1, 7, 16, 5)
+    kmeans = kmeans_for(layout_of(kind, parties, 7, 16), 5, drop_bits=drop)
+    assert kmeans.tree.drop == (14 if drop is None else drop)
+    check_against_lloyd(kmeans, rows, start, iterations=2)
+
+
+def test_comparisons_of_all_64_bits() -> None:
+    rows, start = drawn(2, 7, 16, 5)
+    kmeans = replace(kmeans_for(layout_of("vertical", 2, 7, 16), 5), tree=Tree(compare_bits=64))
+    check_against_lloyd(kmeans, rows, start, iterations=2)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_very_narrow_comparisons_move_near_ties_and_nothing_else(parties: int) -> None:
+    """With 32 bits dropped near-ties are below 2^-8 a level and party: some rows go elsewhere, and all are explained."""
+    rng = np.random.default_rng(0)
+    rows, start = rng.random((500, 2)), rng.random((6, 2))
+    kmeans = kmeans_for(vertical(500, (1, 1, 0)[:parties], 500), 6, drop_bits=32)
+    (found,) = check_against_lloyd(kmeans, rows, start, iterations=1)
+    squares = ((rows[:, None, :] - start) ** 2).sum(axis=2)
+    excess = squares[np.arange(500), found.labels] - squares.min(axis=1)
+    assert np.count_nonzero(found.labels != nearest(rows, start)) > 0
+    assert excess.max() < 3 * (parties - 1) * 2.0**-8 + 2.0**-16
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_equal_rows_and_equal_centroids(kind: str) -> None:
+    """All rows are equal, and so are all centroids: ties go to the lowest, and the others stay where they were."""
+    rows, start = np.full((7, 2), 0.3), np.full((3, 2), 0.7)
+    found = check_against_lloyd(kmeans_for(layout_of(kind, 3, 7, 2), 3), rows, start, iterations=2)
+    np.testing.assert_array_equal(found[0].counts, [7, 0, 0])
+    np.testing.assert_allclose(found[0].centres, [[0.3, 0.3], [0.7, 0.7], [0.7, 0.7]], atol=TOLERANCE)
+
+
+def test_half_way_between_two_centroids_the_lower_one_wins() -> None:
+    rows = np.array([[0.5, 0.25], [0.5, 0.75]])
+    start = np.array([[0.0, 0.5], [1.0, 0.5]])
+    for kind in (vertical(2, (1, 1), 1), horizontal((1, 1), 2, 1)):
+        for centres in (start, start[::-1]):
+            (found,) = check_against_lloyd(kmeans_for(kind, 2), rows, centres, iterations=1)
+            np.testing.assert_array_equal(found.labels, [0, 0])
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_it_stops_when_lloyd_does(kind: str) -> None:
+    rows, start = drawn(4, 7, 2, 3)
+    moved = [step.moved for step in lloyd(lambda: [rows], start, 3)]
+    assert moved[0] > 0.001 > moved[2]
+    kmeans = kmeans_for(layout_of(kind, 2, 7, 2), 3, tol=0.001)
+    found = run_kmeans(kmeans, rows, start, iterations=3)
+    assert [iteration.stop for iteration in found] == [each < 0.001 for each in moved]
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_it_stops_below_the_tolerance_and_not_at_it(parties: int) -> None:
+    """The centroids' movement in their last bits: ε is exactly that, or one unit of 2^-40 more."""
+    rows, start = drawn(0, 7, 2, 2)
+    layout = layout_of("vertical", parties, 7, 2)
+    (first,) = run_kmeans(kmeans_for(layout, 2, tol=1.0), rows, start, iterations=1)
+    steps = ring.decode(fixed.encode(first.centres)) - ring.decode(fixed.encode(start))
+    moved = int((steps**2).sum())
+    for unit, stops in ((0, False), (1, True)):
+        (found,) = run_kmeans(kmeans_for(layout, 2, tol=(moved + unit) * 2.0**-40), rows, start, iterations=1)
+        assert found.stop is stops
+
+
+def test_the_smallest_tolerance_stops_when_nothing_moves() -> None:
+    rows, start = drawn(0, 7, 2, 2)
+    kmeans = kmeans_for(layout_of("horizontal", 2, 7, 2), 2, tol=1e-300)
+    found = run_kmeans(kmeans, rows, start, iterations=4)
+    assert not found[0].stop
+    assert found[-1].stop
+
+
+def test_without_a_tolerance_nothing_is_opened() -> None:
+    rows, start = drawn(0, 7, 2, 1)
+    layout = layout_of("vertical", 2, 7, 2)
+    never, ever = (kmeans_for(layout, 1, tol=tol) for tol in (0, 1e-4))
+    found = run_kmeans(never, rows, start, iterations=2)
+    assert not any(iteration.stop for iteration in found)
+    np.testing.assert_array_equal(found[0].centres, found[1].centres)
+    assert ["stop" in {round_.name for round_ in each.centres.rounds} for each in (never, ever)] == [False, True]
+
+
+def test_inertia_only_where_it_may_be_revealed() -> None:
+    rows, start = drawn(0, 7, 2, 2)
+    kmeans = kmeans_for(layout_of("vertical", 2, 7, 2), 2)
+    silent = replace(kmeans, work=replace(kmeans.work, inertia=False))
+    (with_it,), (without,) = (run_kmeans(each, rows, start, iterations=1) for each in (kmeans, silent))
+    assert with_it.inertia is not None
+    assert without.inertia is None
+
+
+sizes = st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 6))
+"""n, d, k."""
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn) -> tuple[KMeans, Real, Real]:
+    """A job, rows and a start: any division among the parties, any shards, ties where values are on a grid."""
+    n, d, k = draw(sizes.filter(lambda size: size[2] <= size[0]))
+    parties = draw(st.integers(2, 3))
+    cuts = sorted(draw(st.lists(st.integers(0, 30), min_size=parties - 1, max_size=parties - 1)))
+    total = d if draw(st.booleans()) else n
+    ends = [0, *(min(cut, total) for cut in cuts), total]
+    parts = tuple(b - a for a, b in pairwise(ends))
+    per_shard = draw(st.integers(max(1, n // 4), 30))
+    layout = vertical(n, parts, per_shard) if total == d else horizontal(parts, d, per_shard)
+    kmeans = kmeans_for(layout, k, drop_bits=draw(st.sampled_from([None, 0, 20])))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows, start = rng.random((n, d)), rng.random((k, d))
+    if draw(st.booleans()):
+        rows, start = np.rint(rows * 4) / 4, np.rint(start * 4) / 4
+    return kmeans, rows, start
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_jobs())
+def test_small_jobs_of_any_shape(job: tuple[KMeans, Real, Real]) -> None:
+    kmeans, rows, start = job
+    check_against_lloyd(kmeans, rows, start, iterations=2)

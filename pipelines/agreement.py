@@ -1,0 +1,61 @@
+"""What the parties of a K-means run must agree on before any data flow."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from veilmeans.crypto.sealing import Seal
+from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.io.prepare import Scan
+from veilmeans.pipelines.party import agreed_terms
+from veilmeans.pipelines.prepare import LOCAL_FIELDS
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import HandshakeError
+from veilmeans.schemas.jobs import KMeansJob
+from veilmeans.schemas.terms import Terms
+
+
+def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, binding: str) -> dict[str, Terms]:
+    """What each peer is told: the job, and a digest of the rows' ids that only the two of us can compare."""
+    fields = job.model_dump(mode="json", exclude=LOCAL_FIELDS)
+    agreed = {
+        **agreed_terms(config),
+        "triples.store": config.needed_triples.store,
+        "kmeans.id": "set" if job.id else "not set",
+        **_flat("kmeans", fields),
+    }
+    if job.layout == "horizontal":
+        agreed["kmeans.columns"] = list(scan.columns)
+        agreed["kmeans.id"] = "each its own"
+    else:
+        agreed.pop("kmeans.normalise.ranges", None)
+    compared = job.layout == "vertical" and job.id is not None
+    announced = {peer: {"ids": digest} for peer, digest in _id_digests(config, scan).items()} if compared else {}
+    return {peer: Terms(agreed, announced.get(peer, {}), binding) for peer in config.peers}
+
+
+def _flat(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested fields under dotted names."""
+    result: dict[str, Any] = {}
+    for name, value in fields.items():
+        nested = isinstance(value, dict) and name in ("init", "normalise", "reveal")
+        result |= _flat(f"{prefix}.{name}", value) if nested else {f"{prefix}.{name}": value}
+    return result
+
+
+def _id_digests(config: JobConfig, scan: Scan) -> dict[str, str]:
+    """A digest of the ids in their order, keyed for each peer: nobody else can tell whether ids are equal."""
+    identity = load_identity(config)
+    return {
+        peer: Seal(identity, certificate).digest(f"ids {config.run} {scan.ids}".encode()).hex()
+        for peer, certificate in load_peer_certificates(config).items()
+    }
+
+
+def check_ids(party: str, said: Mapping[str, Terms], heard: Mapping[str, Terms]) -> None:
+    """Refuse rows that are not the same, in the same order."""
+    for peer, terms in heard.items():
+        if terms.announced.get("ids") != said[peer].announced.get("ids"):
+            raise HandshakeError(
+                f"the ids of the rows of {party} and {peer}, or their order, differ: "
+                "sort both by the same ids, then start both again"
+            )
