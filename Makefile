@@ -24,6 +24,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.prg --json benchmarks/results/prg.json
 	$(BIN)/python -m benchmarks.arithmetic --json benchmarks/results/arithmetic.json
 	$(BIN)/python -m benchmarks.dealer --json benchmarks/results/dealer.json
+	$(BIN)/python -m benchmarks.paper --json benchmarks/results/paper.json
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py

@@ -128,7 +128,7 @@ def test_comparisons_of_all_64_bits() -> None:
 
 @pytest.mark.parametrize("parties", [2, 3])
 def test_very_narrow_comparisons_move_near_ties_and_nothing_else(parties: int) -> None:
-    """With 32 bits dropped near-ties are below 2^-8 a level and party: some rows go elsewhere, and all are explained."""
+    """With 32 bits dropped near-ties are below 2^-8 a level and party: some rows move, and all are explained."""
     rng = np.random.default_rng(0)
     rows, start = rng.random((500, 2)), rng.random((6, 2))
     kmeans = kmeans_for(vertical(500, (1, 1, 0)[:parties], 500), 6, drop_bits=32)

@@ -8,7 +8,8 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,12 @@ import pyarrow.parquet
 
 from chaos import files_below, in_a_process
 from commands import Command, _run, run_all
-from parties import make_configs
+from parties import make_configs, write_config
 from veilmeans.schemas.config import JobConfig
 
-ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 240, 3, 10, 100
+ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 10, 110
+HALF = 120
+"""Horizontally, payco's rows."""
 DEALER = "notary"
 BOTH = ("payco", "shop")
 FEATURES = {"payco": ("amount", "age"), "shop": ("visits", "spent")}
@@ -72,24 +75,22 @@ class World:
 
 
 def changed_config(config: JobConfig, fields: Mapping[str, Any]) -> JobConfig:
-    """The configuration with some fields replaced; a mapping replaces fields within a part. It is not checked again."""
-    whole = config.model_dump()
+    """The configuration with some fields replaced; a mapping replaces fields within a part."""
+    return JobConfig.model_validate(merged(config.model_dump(), fields))
 
-    def replaced(old: Any, new: Any) -> Any:
-        if not isinstance(new, dict) or not isinstance(old, dict):
-            return new
-        return {**old, **{name: replaced(old.get(name), value) for name, value in new.items()}}
 
-    return JobConfig.model_construct(**replaced(whole, dict(fields)))
+def merged(old: Any, new: Any) -> Any:
+    if not isinstance(new, Mapping) or not isinstance(old, dict):
+        return new
+    return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
 
 
 def make_world(folder: Path, layout: str, **job: Any) -> World:
     """A world for ten iterations over few rows in several shards, with its store."""
     vertical = layout == "vertical"
-    half = ROWS // 2 + 30
     shapes: dict[str, Any] = {"rows": ROWS, "features": {name: len(FEATURES[name]) for name in BOTH}}
     if not vertical:
-        shapes = {"rows": {"payco": half, "shop": ROWS - half}, "features": len(COMMON)}
+        shapes = {"rows": {"payco": HALF, "shop": ROWS - HALF}, "features": len(COMMON)}
         shapes["normalise"] = {"aggregate": True}
     reveal = {"assignments": BOTH, "centroids": BOTH, "inertia": ["payco"]}
     kmeans = {"layout": layout, "clusters": CLUSTERS, "max_iter": ITERATIONS, "tol": 0, "reveal": reveal, **shapes}
@@ -108,7 +109,9 @@ def make_world(folder: Path, layout: str, **job: Any) -> World:
 
 
 def _with_data(config: JobConfig, folder: Path, name: str) -> JobConfig:
-    return config if name == DEALER else changed_config(config, {"kmeans": {"data": str(folder / name / "data.parquet")}})
+    return (
+        config if name == DEALER else changed_config(config, {"kmeans": {"data": str(folder / name / "data.parquet")}})
+    )
 
 
 def values(columns: int, seed: int = 1) -> "np.ndarray[Any, np.dtype[np.float64]]":
@@ -127,10 +130,9 @@ def write_data(world: World, vertical: bool) -> None:
             columns = dict(zip(FEATURES[name], table[:, 2 * i : 2 * i + 2].T, strict=True))
             pa.parquet.write_table(pa.table({"id": ids, **columns}), world.data(name))
         return
-    rows = iter(values(2))
-    for name in BOTH:
-        own = np.array([next(rows) for _ in range(dict(world.configs[name].kmeans.rows)[name])])  # type: ignore[union-attr,call-overload,index]
-        pa.parquet.write_table(pa.table(dict(zip(COMMON, own.T, strict=True))), world.data(name))
+    table = values(2)
+    for name, rows in zip(BOTH, (table[:HALF], table[HALF:]), strict=True):
+        pa.parquet.write_table(pa.table(dict(zip(COMMON, rows.T, strict=True))), world.data(name))
 
 
 # Processes that die.
@@ -138,53 +140,47 @@ def write_data(world: World, vertical: bool) -> None:
 
 @dataclass(frozen=True)
 class Strike:
-    """When a process ends itself with SIGKILL: as it is about to change its n-th file of those whose name has `what`."""
+    """When a process ends itself with SIGKILL: as it is about to make its `number`-th change of a file or folder.
 
-    number: int = 1
+    Only changes whose path has `what` in it count, and only those that `event` audits.
+    """
+
     what: str = ""
+    number: int = 1
+    event: str = ""
 
 
-_CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir"}
-"""All that is durable appears, moves or goes by one of these. (`os.replace` is audited as a rename.)"""
+_CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
+"""All that lasts appears, moves or goes by one of these. (`os.replace` is audited as a rename.)"""
 
 
 class Training(Command):
-    """`veilmeans train` of one party as a process; it counts its changes of files, and may die at one of them."""
+    """`veilmeans train` of one party as a process, which may have to die."""
 
     def __init__(self, config: JobConfig, folder: Path, strike: Strike | None = None) -> None:
-        file = write_any_config(config, folder / f"{config.party}.yaml")
-        number = sum(1 for _ in folder.glob(f"{config.party}-*.log"))
-        self.log = folder / f"{config.party}-{number}.log"
+        file = write_config(config, folder / f"{config.party}.yaml")
+        self.log = folder / f"{config.party}-{time.monotonic_ns()}.log"
         self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike)
-
-
-def write_any_config(config: JobConfig, file: Path) -> Path:
-    """A configuration as the YAML file a party would have, be it right or not."""
-    import yaml
-
-    raw = config.model_dump(mode="json", exclude_none=True, warnings=False)
-    file.write_text(yaml.safe_dump(raw, sort_keys=False))
-    return file
 
 
 def _train(arguments: list[str], log: Path, strike: Strike | None) -> None:
     seen = 0
 
-    def count(event: str, details: tuple[Any, ...]) -> None:
+    def watch(event: str, details: tuple[Any, ...]) -> None:
         nonlocal seen
-        if event not in _CHANGES or strike is None or strike.what not in str(_target(details)):
+        if strike is None or event not in _CHANGES or strike.event not in event or strike.what not in _path(details):
             return
         seen += 1
         if seen == strike.number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.addaudithook(count)
+    sys.addaudithook(watch)
     _run(arguments, log)
 
 
-def _target(details: tuple[Any, ...]) -> Any:
-    """The path that appears or goes: a rename and a link name it second."""
-    return details[1] if len(details) > 1 and isinstance(details[1], str | os.PathLike) else details[0]
+def _path(details: tuple[Any, ...]) -> str:
+    """What appears or goes: a rename or a link names it second."""
+    return str(details[1] if len(details) > 1 and isinstance(details[1], str | os.PathLike) else details[0])
 
 
 def restarted(world: World, name: str, strikes: Sequence[Strike]) -> list[tuple[int, str]]:
@@ -203,7 +199,7 @@ def play(world: World, strikes: Mapping[str, Sequence[Strike]]) -> None:
 
 def random_strikes(seed: int, count: int, longest: int) -> list[Strike]:
     drawn = random.Random(seed)
-    return [Strike(drawn.randint(1, longest)) for _ in range(count)]
+    return [Strike(number=drawn.randint(1, longest)) for _ in range(count)]
 
 
 # What is left in the end.
@@ -223,7 +219,9 @@ def results(world: World) -> dict[str, Any]:
     """What each party was told, read as tables."""
     tables = ("assignments.parquet", "centroids.parquet")
     return {
-        f"{name}/{table}": pa.parquet.read_table(world.kept(name) / table).to_pylist() for name in BOTH for table in tables
+        f"{name}/{table}": pa.parquet.read_table(world.kept(name) / table).to_pylist()
+        for name in BOTH
+        for table in tables
     }
 
 
@@ -242,6 +240,3 @@ def tells_values(output: str, table: pa.Table) -> Iterator[str]:
         for value in column.to_pylist():
             if isinstance(value, float) and f"{value:.5g}" in output:
                 yield f"{value:.5g}"
-
-
-Prepare = Callable[[World], World]

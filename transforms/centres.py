@@ -10,6 +10,7 @@ State: "mu" (k × d), "s" (k × d), "n" (k), "x2" (1: Σ|x|² of what this party
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -37,8 +38,8 @@ class Centres:
 
     @property
     def threshold(self) -> int:
-        """ε with 2f fractional bits."""
-        return round(self.tol * (1 << 2 * fixed.FRACTION_BITS))
+        """ε with 2f fractional bits, rounded up: ESD < ε is the same, and only ε = 0 becomes 0."""
+        return ceil(self.tol * (1 << 2 * fixed.FRACTION_BITS))
 
 
 def norms() -> Protocol:
