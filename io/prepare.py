@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed, ring
-from veilmeans.io.files import disk_error, write_arrays, write_json
+from veilmeans.io.files import disk_error, in_place, write_arrays, write_json
 from veilmeans.io.sources import Block, blocks, columns_of, digest_of, find_files
 from veilmeans.schemas.arrays import from_stream, write_stream
 from veilmeans.schemas.errors import InputError
@@ -416,10 +415,8 @@ def _write_shard(folder: Path, shard: int, part: _Part, columns: int) -> None:
 
 
 def _write_ids(path: Path, ids: pa.Array) -> None:
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
-    with pa.OSFile(str(part), "wb") as file:
+    with in_place(path) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(pa.record_batch([ids], ["id"]), file)
-    part.replace(path)
 
 
 # Files

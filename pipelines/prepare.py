@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from veilmeans.io.prepare import Prepared, Scaling, Scan, encode_source, scaling_of, scan_source
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError
@@ -35,6 +38,7 @@ def kmeans_job(config: JobConfig) -> KMeansJob:
 def scan_data(config: JobConfig) -> Scan:
     """A first pass over the data: what there is, and that it is what the configuration says."""
     job = kmeans_job(config)
+    FileSystems.set_options(PipelineOptions(list(config.engine.options)))
     scan = scan_source(job.data or "", job.columns, job.id, _folder(config))
     rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
     if scan.rows != rows:

@@ -109,9 +109,9 @@ def make_world(folder: Path, layout: str, **job: Any) -> World:
 
 
 def _with_data(config: JobConfig, folder: Path, name: str) -> JobConfig:
-    return (
-        config if name == DEALER else changed_config(config, {"kmeans": {"data": str(folder / name / "data.parquet")}})
-    )
+    if name == DEALER:
+        return config
+    return changed_config(config, {"kmeans": {"data": str(folder / name / "data.parquet")}})
 
 
 def values(columns: int, seed: int = 1) -> "np.ndarray[Any, np.dtype[np.float64]]":
@@ -207,22 +207,19 @@ def random_strikes(seed: int, count: int, longest: int) -> list[Strike]:
 
 def shares(world: World) -> dict[str, bytes]:
     """The last checkpoint and the last assignments of both parties, as they lie on disk."""
-    return {
-        f"{name}/{file.relative_to(world.kept(name))}": file.read_bytes()
-        for name in BOTH
-        for pattern in (f"checkpoints/{ITERATIONS}.arrow", f"assignments/{ITERATIONS}/*.arrow")
-        for file in sorted(world.kept(name).glob(pattern))
-    }
+    found = {}
+    for name in BOTH:
+        kept = world.kept(name)
+        done = max(int(file.stem) for file in (kept / "checkpoints").glob("*.arrow"))
+        files = [kept / f"checkpoints/{done}.arrow", *(kept / f"assignments/{done}").glob("*.arrow")]
+        found |= {f"{name}/{file.relative_to(kept)}": file.read_bytes() for file in files}
+    return found
 
 
-def results(world: World) -> dict[str, Any]:
-    """What each party was told, read as tables."""
-    tables = ("assignments.parquet", "centroids.parquet")
-    return {
-        f"{name}/{table}": pa.parquet.read_table(world.kept(name) / table).to_pylist()
-        for name in BOTH
-        for table in tables
-    }
+def results(world: World) -> dict[str, list[dict[str, Any]]]:
+    """What each party was told, row by row."""
+    files = [world.kept(name) / table for name in BOTH for table in ("assignments.parquet", "centroids.parquet")]
+    return {str(file.relative_to(world.folder)): pa.parquet.read_table(file).to_pylist() for file in files}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
