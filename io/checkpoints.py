@@ -11,6 +11,7 @@ renamed: it is there whole, or not at all, and a damaged one is refused. Folders
 import hmac
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,8 +90,9 @@ class Checkpoints:
     def _make_folders(self, folder: Path) -> None:
         """`folder` and those above it, up to the run's own."""
         try:
-            for place in reversed([folder, *folder.relative_to(self.folder).parents]):
-                (self.folder / place).mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for place in (*reversed(folder.relative_to(self.folder).parents), folder):
+                (self.folder / place).mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise disk_error(folder, error) from None
 
@@ -125,12 +127,13 @@ def _is_number(name: str) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A renamed file is on disk only when its folder is, too."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """A renamed file lasts only when its folder is on disk, too; not every filesystem can be asked for that."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _reason(error: Exception) -> str:

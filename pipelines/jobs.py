@@ -18,6 +18,8 @@ from veilmeans.transforms.trace import Shapes
 
 _ROOM = 62
 """Values that are multiplied or truncated stay below 2^62."""
+_COUNT_BITS = 30
+"""Counts that can be divided by are below 2^30."""
 _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
 
@@ -62,6 +64,7 @@ def kmeans_of(config: JobConfig) -> KMeans:
     if job is None:
         raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
     layout = layout_of(config, job)
+    tree = _tree(job, layout)
     bound = max(map(abs, job.normalise.interval))
     centres = Centres(
         count_bits=layout.total_rows.bit_length(),
@@ -70,17 +73,20 @@ def kmeans_of(config: JobConfig) -> KMeans:
         inertia=bool(job.reveal.inertia),
     )
     _check_room(job, layout, centres)
-    return KMeans(layout, job.clusters, _tree(job, layout), centres)
+    return KMeans(layout, job.clusters, tree, centres)
 
 
 def _tree(job: KMeansJob, layout: Layout) -> Tree:
     """Comparisons as narrow as bounds allow: distances differ by at most d·w², for values in an interval of width w."""
-    bits = _distance_bits(job, layout)
-    if bits > 64:
+    low, high = job.normalise.interval
+    width = high - low + 2**-10
+    widest = _log2(layout.total_features, width, width) + 2 * FRACTION_BITS
+    if widest >= 63:
         raise ConfigError(
             f"kmeans.normalise.bound is too large: squared distances over {layout.total_features:,} columns of values "
-            f"within {_shown(job)} need {bits} bits, and there are 64; normalise (minmax or zscore), or lower the bound"
+            f"within {_shown(job)} need over 64 bits; normalise (minmax or zscore), or lower the bound"
         )
+    bits = 2 + int(widest)
     drop = job.drop_bits
     if drop is None:
         drop = bits - _WORD if 0 < bits - _WORD <= _DROP else 0
@@ -89,29 +95,28 @@ def _tree(job: KMeansJob, layout: Layout) -> Tree:
     return Tree(compare_bits=bits, drop=drop)
 
 
-def _distance_bits(job: KMeansJob, layout: Layout) -> int:
-    low, high = job.normalise.interval
-    widest = layout.total_features * (high - low + 2**-10) ** 2
-    return 2 + int(log2(widest * 4**FRACTION_BITS))
-
-
 def _check_room(job: KMeansJob, layout: Layout, centres: Centres) -> None:
     """Norms, the centroids' movement and the inertia must fit."""
     low, high = job.normalise.interval
     d, bound = layout.total_features, max(abs(low), abs(high))
-    if log2(d * bound**2) + 2 * FRACTION_BITS >= _ROOM:
-        raise ConfigError(
-            f"kmeans.normalise.bound is too large for {d:,} columns of values within {_shown(job)}: lower it"
-        )
-    if job.tol and log2(max(job.clusters * d * (high - low) ** 2, job.tol)) + 2 * FRACTION_BITS >= _ROOM:
+    if _log2(d, bound, bound) + 2 * FRACTION_BITS >= _ROOM:
+        raise ConfigError(f"{d:,} columns of values within {_shown(job)} are too many: leave out some")
+    if job.tol and _log2(job.tol) + 2 * FRACTION_BITS >= _ROOM:
+        raise ConfigError(f"kmeans.tol is {job.tol:g}, and must be below {1 << _ROOM - 2 * FRACTION_BITS:,}")
+    if job.tol and _log2(job.clusters, d, high - low, high - low) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(
             f"the movement of {job.clusters:,} centroids of {d:,} columns within {_shown(job)} needs over 64 bits: "
             "lower kmeans.normalise.bound, or set kmeans.tol to 0"
         )
-    if centres.inertia and log2(layout.total_rows * d * bound**2) + FRACTION_BITS >= _ROOM:
+    if centres.inertia and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
         raise ConfigError("the inertia of so many rows does not fit in 64 bits: leave out kmeans.reveal.inertia")
-    if centres.count_bits > 30:
-        raise ConfigError(f"{layout.total_rows:,} rows are too many: up to 2^30 can be divided by")
+    if centres.count_bits > _COUNT_BITS:
+        raise ConfigError(f"{layout.total_rows:,} rows are too many: there can be {(1 << _COUNT_BITS) - 1:,}")
+
+
+def _log2(*factors: float) -> float:
+    """Of the factors' product, which may be too large or too small for a float."""
+    return sum(map(log2, factors))
 
 
 def _shown(job: KMeansJob) -> str:

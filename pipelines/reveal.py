@@ -232,7 +232,7 @@ def _open_centres(finished: Finished, policy: Policy) -> tuple[Arrays, Tallies]:
 def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[str, object]:
     found: dict[str, object] = {}
     if "total" in opened:
-        found["inertia"] = float(fixed.decode(opened["total"])[0])
+        found["inertia"] = max(0.0, float(fixed.decode(opened["total"])[0]))
     if "centres" in opened:
         scaling, columns = _scale_and_names(finished, policy, opened)
         centres = scaling.original(fixed.decode(opened["centres"]))

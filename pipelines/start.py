@@ -57,8 +57,9 @@ def random_values(job: KMeansJob, layout: Layout) -> Real:
 
 
 def own_squares(prepared: Prepared) -> ring.Ring:
-    """Σ|x|² of this party's own values."""
-    return fixed.encode(np.array([sum(float(np.sum(block**2)) for block in own_rows(prepared))]))
+    """Σ|x|² of this party's own values, mod 2^64; where inertia is asked for, it fits (`pipelines.jobs`)."""
+    total = sum(float(np.sum(block**2)) for block in own_rows(prepared))
+    return np.array([round(total * (1 << fixed.FRACTION_BITS)) % (1 << 64)], ring.DTYPE)
 
 
 def own_rows(prepared: Prepared) -> Iterator[Real]:

@@ -5,6 +5,7 @@ worker, printed and logged.
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -253,11 +254,18 @@ def load_config(file: Path) -> JobConfig:
         raise ConfigError(f"{file}: {_first_mistake(error)}") from None
 
 
+_KINDS = ("int", "dict[str,int]")
+"""What pydantic adds to a field's name where it may be one or the other."""
+_FIELD = re.compile(r"[a-z_]+(\.\w+)*: ")
+"""A sentence that begins with the name of a field below."""
+
+
 def _first_mistake(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
+    field = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
     what = first["msg"].removeprefix("Value error, ")
-    return f"{field}: {what}" if field else what
+    below = field and _FIELD.match(what)
+    return f"{field}.{what}" if below else f"{field}: {what}" if field else what
 
 
 def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 
 class Part(BaseModel):
@@ -30,14 +30,18 @@ class SumsJob(Part):
         return value
 
 
+Counts = int | dict[str, int]
+"""One number, or one for each party."""
+
+
 class NormaliseConfig(Part):
     """How values are brought to one scale: minmax to [0, 1], zscore to mean 0 and deviation 1, or none."""
 
     method: Literal["minmax", "zscore", "none"] = "minmax"
-    bound: Annotated[float, Field(gt=0)] | None = Field(
+    bound: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="largest magnitude of a normalised value; minmax: 1, zscore: 16 if not said; agreed by all"
     )
-    ranges: dict[str, tuple[float, float]] | None = Field(
+    ranges: dict[str, tuple[FiniteFloat, FiniteFloat]] | None = Field(
         None, description="minmax: column -> (lowest, highest) instead of what the data have; horizontal: agreed by all"
     )
     aggregate: bool = Field(
@@ -57,16 +61,16 @@ class NormaliseConfig(Part):
     @model_validator(mode="after")
     def _consistent(self) -> "NormaliseConfig":
         if self.method == "none" and self.bound is None:
-            raise ValueError("normalise.bound: needed where nothing is normalised")
+            raise ValueError("bound: needed where nothing is normalised")
         if self.method == "minmax" and self.bound not in (None, 1):
-            raise ValueError("normalise.bound: minmax has the bound 1")
+            raise ValueError("bound: minmax has the bound 1")
         if self.ranges is not None and self.method != "minmax":
-            raise ValueError("normalise.ranges: only for minmax")
+            raise ValueError("ranges: only for minmax")
         if self.aggregate and (self.ranges is not None or self.method == "none"):
-            raise ValueError("normalise.aggregate: only for minmax or zscore, and not beside ranges")
+            raise ValueError("aggregate: only for minmax or zscore, and not beside ranges")
         for column, (low, high) in (self.ranges or {}).items():
             if not low < high:
-                raise ValueError(f"normalise.ranges.{column}: the lowest value must be below the highest")
+                raise ValueError(f"ranges.{column}: the lowest value must be below the highest")
         return self
 
 
@@ -86,9 +90,9 @@ class InitConfig(Part):
     @model_validator(mode="after")
     def _consistent(self) -> "InitConfig":
         if self.indices is not None and self.method != "indices":
-            raise ValueError("init.indices: only for the method indices")
+            raise ValueError("indices: only for the method indices")
         if self.indices is not None and len(set(self.indices)) != len(self.indices):
-            raise ValueError("init.indices: a row stands there twice")
+            raise ValueError("indices: a row stands there twice")
         return self
 
 
@@ -116,15 +120,15 @@ class KMeansJob(Part):
     layout: Literal["vertical", "horizontal"] = Field(
         description="vertical: same rows, each party its own columns; horizontal: same columns, each its own rows"
     )
-    rows: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = Field(
+    rows: Counts = Field(
         description="vertical: how many rows; horizontal: how many each party has"
     )
-    features: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = Field(
+    features: Counts = Field(
         description="vertical: how many columns each party has; horizontal: how many columns"
     )
     clusters: Annotated[int, Field(ge=1, le=1024)] = Field(description="k")
     max_iter: Annotated[int, Field(ge=1)] = Field(10, description="iterations at most")
-    tol: Annotated[float, Field(ge=0)] = Field(
+    tol: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         1e-4,
         description="stop when the centroids' squared movement is below this in sum; 0: never, and nothing is opened",
     )
@@ -143,6 +147,13 @@ class KMeansJob(Part):
     def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
             raise ValueError("a column stands there twice")
+        return value
+
+    @field_validator("rows", "features")
+    @classmethod
+    def _counts(cls, value: Counts) -> Counts:
+        if min(value.values() if isinstance(value, dict) else [value]) < 1:
+            raise ValueError("must be at least 1")
         return value
 
     @model_validator(mode="after")

@@ -78,7 +78,7 @@ class Layout:
             if row < rows:
                 return owner, row
             row -= rows
-        raise IndexError(f"there is no row {row} behind the last")
+        raise IndexError(f"there are only {self.total_rows:,} rows")
 
     def _cut(self, rows: int) -> list[int]:
         return cut(rows, self.rows_per_shard)

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -13,13 +13,12 @@ from parties import write_config
 from veilmeans.schemas.config import JobConfig
 
 
-class Command:
-    """One command with one party's configuration, running."""
+class Line:
+    """A command line, running in a folder (none: in ours)."""
 
-    def __init__(self, command: str, config: JobConfig, folder: Path) -> None:
-        file = write_config(config, folder / f"{config.party}.yaml")
-        self.log = folder / f"{config.party}-{time.monotonic_ns()}.log"
-        self.process: BaseProcess = in_a_process(_run, [command, "--config", str(file)], self.log)
+    def __init__(self, arguments: Sequence[str], log: Path, folder: Path | None = None) -> None:
+        self.log = log
+        self.process: BaseProcess = in_a_process(_run, list(arguments), log, folder)
 
     def kill(self) -> None:
         self.process.kill()
@@ -29,11 +28,21 @@ class Command:
         """Exit code and output; a process that does not end is killed, and that is an error."""
         self.process.join(PATIENCE)
         code = self.process.exitcode
-        output = self.log.read_text()
+        output = self.log.read_text() if self.log.exists() else ""
         if code is None:
             self.kill()
             raise AssertionError(f"still running after {PATIENCE:g} s: {output}")
         return code, output
+
+
+class Command(Line):
+    """One command with one party's configuration, running."""
+
+    def __init__(self, command: str, config: JobConfig, folder: Path) -> None:
+        file = write_config(config, folder / f"{config.party}.yaml")
+        super().__init__(
+            [command, "--config", str(file)], folder / f"{config.party}-{command}-{time.monotonic_ns()}.log"
+        )
 
 
 def run_all(command: str, configs: Mapping[str, JobConfig], folder: Path) -> dict[str, tuple[int, str]]:
@@ -42,12 +51,14 @@ def run_all(command: str, configs: Mapping[str, JobConfig], folder: Path) -> dic
     return {name: each.wait() for name, each in running.items()}
 
 
-def _run(arguments: list[str], log: Path) -> None:
+def _run(arguments: list[str], log: Path, folder: Path | None) -> None:
     from veilmeans.pipelines.cli import main
 
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    if folder is not None:
+        os.chdir(folder)
     logging.getLogger().handlers.clear()  # Beam made one when it was imported; a new process has none
     sys.argv = ["veilmeans", *arguments]
     main()

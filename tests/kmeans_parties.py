@@ -47,8 +47,10 @@ def horizontal(rows: Sequence[int], features: int, rows_per_shard: int) -> Layou
     return Layout(False, tuple(rows), (features,) * len(rows), rows_per_shard)
 
 
-def kmeans_for(layout: Layout, k: int, normalise: NormaliseConfig | None = None, **fields: Any) -> KMeans:
-    """The protocols that `pipelines.jobs` chooses for such a job.
+def kmeans_for(
+    layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
+) -> KMeans:
+    """The protocols that `pipelines.jobs` chooses for such a job; `fields` are the job's own.
 
     The schema is passed by: it asks every party for a row and a column, and the protocols do not.
     """
@@ -60,7 +62,7 @@ def kmeans_for(layout: Layout, k: int, normalise: NormaliseConfig | None = None,
         features=features if layout.vertical else layout.total_features,
         clusters=k,
         normalise=normalise or NormaliseConfig(),
-        reveal=RevealConfig(inertia=names[:1]),
+        reveal=RevealConfig(inertia=names[:1] if inertia else ()),
         **fields,
     )
     engine = EngineConfig(rows_per_shard=layout.rows_per_shard)

@@ -4,11 +4,10 @@ Only here does one function hold the secrets of several parties.
 """
 
 import os
-import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from veilmeans.crypto import prg, ring
 from veilmeans.io.exchange import Outgoing
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
-from veilmeans.io.triples import Manifest, StoreRun, TripleStore
+from veilmeans.io.triples import Manifest, StoreRun, TripleStore, correction_name
 from veilmeans.pipelines.demo import free_ports
 from veilmeans.pipelines.keys import make_keys
 from veilmeans.schemas.address import Address
@@ -87,19 +86,45 @@ def write_config(config: JobConfig, file: Path) -> Path:
     return file
 
 
+MANIFEST = Manifest("store", runs=1, iterations=1, rows=0, plan="")
+
+
+def deal_shards(
+    seeds: Sequence[bytes], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
+) -> list[dict[int, Arrays]]:
+    """Each party's corrections for each shard of these shapes."""
+    corrections: list[dict[int, Arrays]] = [{} for _ in seeds]
+    for shard in shards[0]:
+        shapes = [{k: (v.shape, str(v.dtype)) for k, v in party[shard].items()} for party in shards]
+        needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
+        dealt = deal(seeds, MANIFEST.store, 0, Address("", iteration, "", shard), needs)
+        for party, taken in enumerate(corrections):
+            taken[shard] = dealt.get(party, {})
+    return corrections
+
+
+@dataclass(frozen=True)
+class DealtRun(StoreRun):
+    """A run's part of a store in memory: shard -> corrections."""
+
+    dealt: Shards = field(default_factory=dict)
+
+    def serves(self, iteration: int, shard: int) -> bool:
+        return iteration == 0 and shard in self.dealt
+
+    def correction(self, address: Address, label: str) -> Array:
+        return self.dealt[address.shard][correction_name(address.stage, label)]
+
+
 def deal_stores(
     folders: Sequence[Path], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
 ) -> list[StoreRun]:
     """Stores for every party, as a dealer would make them for these shapes, claimed by one run."""
     seeds = [prg.derive(b"dealer" + str(folder).encode(), f"party {i}") for i, folder in enumerate(folders)]
-    manifest = Manifest("store", runs=1, iterations=1, rows=0, plan="")
-    stores = [TripleStore.create(folder, manifest, seed) for folder, seed in zip(folders, seeds, strict=True)]
-    for shard in shards[0]:
-        shapes = [{k: (v.shape, str(v.dtype)) for k, v in party[shard].items()} for party in shards]
-        needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
-        dealt = deal(seeds, manifest.store, 0, Address("", iteration, "", shard), needs)
-        for party, store in enumerate(stores):
-            store.write_corrections(0, iteration, shard, dealt.get(party, {}))
+    stores = [TripleStore.create(folder, MANIFEST, seed) for folder, seed in zip(folders, seeds, strict=True)]
+    for store, dealt in zip(stores, deal_shards(seeds, protocol, shards, iteration), strict=True):
+        for shard, arrays in dealt.items():
+            store.write_corrections(0, iteration, shard, arrays)
     for store in stores:
         store.complete()
     return [store.claim(0, "test", "test") for store in stores]
@@ -151,18 +176,19 @@ def in_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def run_parties(protocol: Protocol, shards: Sequence[Shards], folder: Path) -> tuple[list[dict[int, Arrays]], Board]:
-    """Run `protocol` for all parties on the bare executor over one board: states at the end, and the transcript."""
-    count = len(shards)
-    folder = folder / f"{time.monotonic_ns()}"
-    stores = deal_stores([folder / str(i) for i in range(count)], protocol, shards)
-    board = Board()
-    names = NAMES[:count]
+    """Run `protocol` for all parties on the bare executor over one board: states at the end, and the transcript.
+
+    Seeds are fresh. The stores would be below `folder`, but stay in memory: a test may run a protocol many times.
+    """
+    board, names = Board(), NAMES[: len(shards)]
+    seeds = [os.urandom(32) for _ in names]
+    dealt = deal_shards(seeds, protocol, shards)
 
     def seat(i: int) -> OpenSeat:
-        return OpenSeat(Party(i, names), "test", 0, board, os.urandom(32), stores[i], Scratch("value"), 10.0)
+        store = DealtRun(TripleStore(folder / names[i], MANIFEST, seeds[i]), 0, dealt[i])
+        return OpenSeat(Party(i, names), "test", 0, board, os.urandom(32), store, Scratch("value"), 10.0)
 
-    states = in_parallel([lambda i=i: run_bare(protocol, seat(i), shards[i]) for i in range(count)])
-    shutil.rmtree(folder)
+    states = in_parallel([lambda i=i: run_bare(protocol, seat(i), shards[i]) for i in range(len(names))])
     return states, board
 
 

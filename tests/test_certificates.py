@@ -176,10 +176,10 @@ def gateway_of(identity: Identity, shop: bytes, folder: Path) -> Iterator[str]:
         yield f"127.0.0.1:{door.port}"
 
 
-def put(identity: Identity, address: str, payco: bytes = PAYCO.certificate) -> None:
+def put(identity: Identity, address: str, payco: bytes = PAYCO.certificate, timeout: float = 3.0) -> None:
     """Shop sends a message to payco, whose certificate it has pinned."""
     exchange = GatewayExchange(
-        Door("shop", "", identity.certificate), {"payco": Door("payco", address, payco)}, identity, LIMIT, timeout=3.0
+        Door("shop", "", identity.certificate), {"payco": Door("payco", address, payco)}, identity, LIMIT, timeout
     )
     try:
         exchange.put_all([message()])
@@ -264,7 +264,7 @@ def test_nobody_signs_a_second_certificate_under_a_pinned_one(tmp_path: Path) ->
 
 
 def test_a_gateway_that_is_no_gateway_is_not_taken_for_a_matter_of_certificates() -> None:
-    assert "did not answer within 3 s" in sentence(lambda: put(SHOP, "127.0.0.1:1"), PeerError)
+    assert "did not answer within 0.5 s" in sentence(lambda: put(SHOP, "127.0.0.1:1", timeout=0.5), PeerError)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from chain_party import chain, read_output, write_inputs
 from engines import Engine, EngineError, need_tools, running
 from parties import TRIPLES, deal_stores, in_parallel, joined, make_configs, write_config
-from test_executors import ROUNDS, copy_seeds, make_shards, start
+from test_executors import ROUNDS, make_shards, start
 from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.config import JobConfig
 
 ENGINES = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("flink", "prism")]
 SHARDS = 16
@@ -97,6 +98,18 @@ def run_chain(
     said = in_parallel([partial(read_all, process) for process in processes])
     assert [process.returncode for process in processes] == [0, 0], "\n".join(text[-3000:] for text in said)
     return [read_output(config) for config in configs.values()], said
+
+
+def copy_seeds(folder: Path, executor: str, configs: dict[str, JobConfig]) -> None:
+    """Give both executors' parties the same seeds and triples, so that shares must be equal, not only values."""
+    if executor != "bare":
+        for name, config in configs.items():
+            config.seed.write_bytes((folder / "bare" / name / f"{name}.seed").read_bytes())
+            bare = folder / "bare" / name / "storage/triples/store"
+            copied = [bare / "seed", *bare.rglob("*.arrow")]
+            assert len(copied) == (1 + len(list(config.storage.glob("triples/store/corrections/0/0/*.arrow"))))
+            for file in copied:
+                (config.store_folder / file.relative_to(bare)).write_bytes(file.read_bytes())
 
 
 def read_all(process: "subprocess.Popen[str]") -> str:

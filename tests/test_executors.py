@@ -3,16 +3,21 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from chain_party import chain, read_output, write_inputs
-from parties import TRIPLES, deal_stores, joined, make_configs, run_parties, split, write_config
+from parties import TRIPLES, Board, deal_stores, in_parallel, joined, make_configs, run_parties, split, write_config
 from veilmeans.crypto import ring
+from veilmeans.io.connect import close_exchange
+from veilmeans.io.triples import StoreRun
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
+from veilmeans.transforms.bare import run_bare
+from veilmeans.transforms.seat import Seat
 
 HERE = Path(__file__).parent
 ROUNDS, SHARDS = 12, 64
@@ -48,38 +53,43 @@ def finish(processes: "dict[str, subprocess.Popen[str]]") -> None:
 
 @pytest.mark.parametrize("kind", ["gateway", "files"])
 def test_beam_equals_bare_bit_for_bit_with_unequal_workers_and_shuffled_shards(tmp_path: Path, kind: str) -> None:
+    """The bare executor's parties have the same seeds and triples in this process: shares must be equal, not only
+    values. (That it works in processes of its own, too, is shown where these are killed.)"""
     held, expected = make_shards(2, SHARDS, rows=50)
-    outputs = {}
-    for executor in ("bare", "beam"):
-        configs = make_configs(tmp_path / executor, kind=kind, triples=TRIPLES)
-        deal_stores([c.store_folder for c in configs.values()], chain(ROUNDS), held)
-        copy_seeds(tmp_path, executor, configs)
-        processes = {}
-        for i, (name, config) in enumerate(configs.items()):
-            write_inputs(config, held[i])
-            flags = [f"--executor={executor}", f"--order={i}"]
-            if executor == "beam":
-                flags += [f"--direct_num_workers={i + 1}", "--direct_running_mode=multi_threading"]
-            processes[name] = start(write_config(config, tmp_path / executor / f"{name}.yaml"), *flags)
-        finish(processes)
-        outputs[executor] = [read_output(config) for config in configs.values()]
+    configs = make_configs(tmp_path, kind=kind, triples=TRIPLES)
+    stores = deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), held)
+    processes = {}
+    for i, (name, config) in enumerate(configs.items()):
+        write_inputs(config, held[i])
+        flags = [
+            "--executor=beam",
+            f"--order={i}",
+            f"--direct_num_workers={i + 1}",
+            "--direct_running_mode=multi_threading",
+        ]
+        processes[name] = start(write_config(config, tmp_path / f"{name}.yaml"), *flags)
+    bare = all_bare(configs, stores, held)
+    finish(processes)
+    beam = [read_output(config) for config in configs.values()]
     for shard, value in expected.items():
-        np.testing.assert_array_equal(joined(outputs["beam"], shard), value)
-    for bare, beam in zip(outputs["bare"], outputs["beam"], strict=True):
-        for shard in expected:
-            np.testing.assert_array_equal(bare[shard]["x"], beam[shard]["x"])
+        np.testing.assert_array_equal(joined(beam, shard), value)
+        for one, other in zip(bare, beam, strict=True):
+            np.testing.assert_array_equal(one[shard]["x"], other[shard]["x"])
 
 
-def copy_seeds(folder: Path, executor: str, configs: dict[str, JobConfig]) -> None:
-    """Give both executors' parties the same seeds and triples, so that shares must be equal, not only values."""
-    if executor != "bare":
-        for name, config in configs.items():
-            config.seed.write_bytes((folder / "bare" / name / f"{name}.seed").read_bytes())
-            bare = folder / "bare" / name / "storage/triples/store"
-            copied = [bare / "seed", *bare.rglob("*.arrow")]
-            assert len(copied) == (1 + len(list(config.storage.glob("triples/store/corrections/0/0/*.arrow"))))
-            for file in copied:
-                (config.store_folder / file.relative_to(bare)).write_bytes(file.read_bytes())
+def all_bare(
+    configs: dict[str, JobConfig], stores: list[StoreRun], held: list[dict[int, Arrays]]
+) -> list[dict[int, Arrays]]:
+    """Everyone's shares at the end, by the bare executor over one board."""
+    board = Board()
+    seats = [
+        replace(Seat(config, "chain").open(), exchange=board, triples=store)
+        for config, store in zip(configs.values(), stores, strict=True)
+    ]
+    states = in_parallel([lambda i=i: run_bare(chain(ROUNDS), seats[i], held[i]) for i in range(len(seats))])
+    for config in configs.values():
+        close_exchange(config)
+    return states
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])

@@ -6,12 +6,14 @@ clusters on, one starts far from all rows and stays empty, and from five on, one
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arithmetic import run, signed
 from kmeans_parties import TOLERANCE, Iteration, check_against_lloyd, horizontal, kmeans_for, run_kmeans, vertical
 from veilmeans.crypto import fixed, ring
 from veilmeans.crypto.lloyd import Real, lloyd, nearest
@@ -60,6 +62,9 @@ def test_every_iteration_is_lloyds(kind: str, parties: int, n: int, d: int, k: i
     rows, start = drawn(0, n, d, k)
     kmeans = kmeans_for(layout_of(kind, parties, n, d), k)
     found = check_against_lloyd(kmeans, rows, start, iterations=2)
+    for secure, clear in zip(found, lloyd(lambda: [rows], start, 2), strict=True):  # none of these rows is a near-tie
+        np.testing.assert_array_equal(secure.counts, clear.counts)
+        np.testing.assert_allclose(secure.centres, clear.centres, rtol=0, atol=TOLERANCE)
     if k >= 3:
         assert_stays_empty(found, start, cluster=1)
 
@@ -200,11 +205,34 @@ def test_without_a_tolerance_nothing_is_opened() -> None:
 
 def test_inertia_only_where_it_may_be_revealed() -> None:
     rows, start = drawn(0, 7, 2, 2)
-    kmeans = kmeans_for(layout_of("vertical", 2, 7, 2), 2)
-    silent = replace(kmeans, work=replace(kmeans.work, inertia=False))
-    (with_it,), (without,) = (run_kmeans(each, rows, start, iterations=1) for each in (kmeans, silent))
+    layout = layout_of("vertical", 2, 7, 2)
+    (with_it,), (without,) = (
+        run_kmeans(kmeans_for(layout, 2, inertia=inertia), rows, start, iterations=1) for inertia in (True, False)
+    )
     assert with_it.inertia is not None
     assert without.inertia is None
+
+
+@pytest.mark.parametrize("bound", [1, 1000])
+@pytest.mark.parametrize("n", [5_000_000, 2**30 - 1])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_centroids_of_very_many_rows(tmp_path: Path, parties: int, n: int, bound: int) -> None:
+    """The k × d work alone, on sums and sizes as the shards give them: nearly all rows, a million, one, none."""
+    sizes = [n - 1_000_001, 1_000_000, 1, 0]
+    means = np.random.default_rng(n).uniform(-bound, bound, (4, 2))
+    means[0] = bound, -bound
+    sums = [[round(size * value * 2**20) for value in mean] for size, mean in zip(sizes, means, strict=True)]
+    normalise = NormaliseConfig(method="none", bound=bound)
+    kmeans = kmeans_for(vertical(n, (2,) + (0,) * (parties - 1), 1 << 24), 4, normalise, inertia=bound == 1, tol=0)
+    s = np.array([signed(row) for row in sums])
+    mu = np.full((4, 2), fixed.encode(np.array(0.25)))
+    squares = sum(size * float((mean**2).sum()) for size, mean in zip(sizes, means, strict=True))
+    x2 = fixed.encode(np.array([squares + 3.0])) if bound == 1 else np.zeros(1, np.uint64)
+    outcome = run(kmeans.centres, parties, tmp_path, mu=mu, s=s, n=np.array(sizes), x2=x2)
+    np.testing.assert_allclose(fixed.decode(outcome.total("mu"))[:3], means[:3], rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(outcome.total("mu")[3], mu[3])
+    if bound == 1:
+        assert fixed.decode(outcome.total("inertia"))[0] == pytest.approx(3.0, abs=n * 2.0**-17)
 
 
 sizes = st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 6))
@@ -230,7 +258,7 @@ def small_jobs(draw: st.DrawFn) -> tuple[KMeans, Real, Real]:
     return kmeans, rows, start
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(small_jobs())
 def test_small_jobs_of_any_shape(job: tuple[KMeans, Real, Real]) -> None:
     kmeans, rows, start = job

@@ -91,7 +91,7 @@ def test_the_product_of_two_columns_is_appended(tmp_path: Path, data: st.DataObj
 
 # What the peers see: with the same secrets and fresh seeds every message is uniform, whatever the secrets are.
 
-RUNS, ROWS = 40, 60
+RUNS, ROWS = 10, 240
 LIMIT = 455.0
 """χ² with 255 degrees of freedom exceeds it with probability below 10^-12; fewer than 10^3 values are compared."""
 

@@ -4,12 +4,14 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 
+from commands import Line
 from parties import free_ports
 
 ROOT = Path(__file__).parent.parent
@@ -21,57 +23,77 @@ def readme_commands() -> list[str]:
     return [line.split("#")[0].strip() for line in lines if line.startswith("veilmeans ")]
 
 
-def veilmeans(command: str, folder: Path) -> "subprocess.Popen[str]":
-    words = shlex.split(command)[1:]
-    return subprocess.Popen(
-        [sys.executable, "-m", "veilmeans.pipelines.cli", *words],
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+def done(folder: Path, command: str, names: Sequence[str] = ("payco",)) -> list[str]:
+    """What the command prints at each of the parties, run at the same time."""
+    logs = folder.parent / "logs"
+    logs.mkdir(exist_ok=True)
+    lines = [
+        Line(shlex.split(command.replace("payco", name))[1:], logs / f"{name}-{time.monotonic_ns()}", folder)
+        for name in names
+    ]
+    ended = [line.wait() for line in lines]
+    assert [code for code, _ in ended] == [0] * len(lines), ended
+    return [output for _, output in ended]
 
 
-def done(process: "subprocess.Popen[str]") -> str:
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
-    return output
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The examples with keys of their own, on ports that are free."""
-    example = tmp_path / "sums"
-    shutil.copytree(ROOT / "examples" / "sums", example)
-    for name in ("shop", "dealer"):
-        done(veilmeans(f"veilmeans keys --name {name} --out keys", example))
+def example(name: str, folder: Path) -> Path:
+    """An example, on ports that are free."""
+    copied = folder / name
+    shutil.copytree(ROOT / "examples" / name, copied)
     ports = dict(zip(PORTS, free_ports(3), strict=True))
-    for file in example.glob("*.yaml"):
+    for file in copied.glob("*.yaml"):
         file.write_text(re.sub("|".join(PORTS), lambda found: str(ports[found[0]]), file.read_text()))
-    return example
+    return copied
+
+
+BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
 
 
 def test_the_readme_names_the_commands_that_are_run_here() -> None:
     assert [command.split()[1] for command in readme_commands()] == [
-        "keys",
-        "offline",
-        "sums",
-        "sums",
-        "sums",
-        "gateway",
-    ]
+        "init", "keys", "prepare", "offline", "train", "train", "status", "reveal", "gateway",
+    ]  # fmt: skip
 
 
-def test_the_readme_s_commands_run_on_the_examples(folder: Path) -> None:
-    keys, offline, sums, dry_run, _on_flink, _gateway = readme_commands()
-    assert "fingerprint" in done(veilmeans(keys, folder))
-    assert "sums.01.multiply" in done(veilmeans(dry_run, folder))
-    for process in [veilmeans(offline.replace("payco", name), folder) for name in ("payco", "shop", "dealer")]:
-        assert "the store 'october' serves 1 runs of 1 iterations, 5 rows" in done(process)
-    for process in [veilmeans(sums.replace("payco", name), folder) for name in ("payco", "shop")]:
-        done(process)
+def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
+    folder = example("kmeans", tmp_path)
+    init, keys, prepare, offline, dry_run, train, status, reveal, _gateway = readme_commands()
+    done(folder, init)
+    assert {file.parent.name for file in (folder / "trial").rglob("config.yaml")} == {*ALL}
+    assert all("fingerprint" in output for output in done(folder, keys, ALL))
+    done(folder, prepare)
+    served = "the store 'example' serves 2 runs of 10 iterations, 60 rows"
+    assert all(served in output for output in done(folder, offline, ALL))
+    assert "opened at the end: centroids to payco\n" in done(folder, dry_run)[0]
+    assert all("results: " in output for output in done(folder, train, BOTH))
+    assert "example-1" in done(folder, status)[0]
+    results = {name: folder / f"storage/{name}/runs/example-1" for name in BOTH}
+    found = {name: parquet.read_table(next(each.rglob("assignments.parquet"))) for name, each in results.items()}
+    assert found["payco"] == found["shop"]
+    assert (found["payco"].num_rows, len(set(found["payco"]["cluster"].to_pylist()))) == (60, 3)
+    assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, False]
+    for name in BOTH:
+        file = folder / f"{name}.yaml"
+        file.write_text(file.read_text().replace("centroids: [payco]", "centroids: [payco, shop]"))
+    done(folder, reveal, BOTH)
+    assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, True]
+
+
+def test_the_commands_for_sums_run_on_their_example(tmp_path: Path) -> None:
+    folder = example("sums", tmp_path)
+    _, keys, _, offline, *_ = readme_commands()
+    done(folder, keys, ALL)
+    assert "sums.01.multiply" in done(folder, "veilmeans sums --config payco.yaml --dry-run")[0]
+    for output in done(folder, offline, ALL):
+        assert "the store 'october' serves 1 runs of 1 iterations, 5 rows" in output
+    done(folder, "veilmeans sums --config payco.yaml", BOTH)
     plain = {"payco.amount_cents": 260849, "payco.chargebacks": 3, "shop.visits": 50, "shop.items": 9}
     product = {"payco.amount_cents · shop.items": 12050 * 3 + 999 + 240000 + 6000 * 2 + 1800 * 2}
-    for name in ("payco", "shop"):
+    for name in BOTH:
         result = json.loads((folder / f"storage/{name}/runs/october/sums.json").read_text())
         assert result == plain | product
+
+
+@pytest.mark.parametrize("name", ["kmeans", "sums"])
+def test_every_example_has_a_side_for_each_party_and_the_dealer(name: str) -> None:
+    assert {file.stem for file in (ROOT / "examples" / name).glob("*.yaml")} == {*ALL}

@@ -55,11 +55,11 @@ def make_world(
     """A party for each part, with its data as a Parquet file and its store; `job` is what they agree on."""
     names = NAMES[: len(parts)]
     rows: Any = {name: part.num_rows for name, part in zip(names, parts, strict=True)}
-    features: Any = {
-        name: part.num_columns - (ids is not None) for name, part in zip(names, parts, strict=True)
-    }
+    features: Any = {name: part.num_columns - (ids is not None) for name, part in zip(names, parts, strict=True)}
     vertical = job["layout"] == "vertical"
-    shape = {"rows": rows[names[0]], "features": features} if vertical else {"rows": rows, "features": features[names[0]]}
+    shape = (
+        {"rows": rows[names[0]], "features": features} if vertical else {"rows": rows, "features": features[names[0]]}
+    )
     fields = {"triples": {"store": "store"}, "engine": dict(engine or {}), "kmeans": {**shape, "tol": 0, **job}}
     configs = make_configs(folder, len(parts), kind, exchange={"timeout_s": 60}, **fields)
     for name, part in zip(names, parts, strict=True):
@@ -76,12 +76,12 @@ def changed(config: JobConfig, **fields: Any) -> JobConfig:
     return JobConfig.model_validate({**content, "kmeans": {**content["kmeans"], **fields}})
 
 
-def deal_all(configs: Mapping[str, JobConfig]) -> None:
-    """Everyone's store, as `veilmeans offline` makes it. The seeds are the same each time."""
+def deal_all(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -> None:
+    """Everyone's store, as `veilmeans offline` makes it. The same secret makes the same store."""
     first = next(iter(configs.values()))
     plan, store = job_plan(first), first.needed_triples
     manifest = Manifest(store.store, store.runs, store_iterations(first), plan.rows, plan.digest())
-    seeds = [prg.derive(b"dealer", name) for name in configs]
+    seeds = [prg.derive(secret, name) for name in configs]
     stores = [
         TripleStore.create(config.store_folder, manifest, seed)
         for config, seed in zip(configs.values(), seeds, strict=True)
@@ -192,9 +192,7 @@ def tables(data: Real, names: Sequence[str], cuts: Sequence[int], axis: int) -> 
     """The data cut into the parties' parts; axis 1: vertical."""
     parts = np.split(data, cuts, axis)
     columns = np.split(np.array(names), cuts) if axis else [np.array(names)] * len(parts)
-    return [
-        pa.table(dict(zip(of.tolist(), part.T, strict=True))) for part, of in zip(parts, columns, strict=True)
-    ]
+    return [pa.table(dict(zip(of.tolist(), part.T, strict=True))) for part, of in zip(parts, columns, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -329,7 +327,9 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
     assert result.pop("iterations") == ITERATIONS
     assert result.pop("run") == config.run
     assert result.pop("stopped") is False
-    assert set(result) == {what for what in ("assignments", "centroids", "inertia") if config.party in getattr(reveal, what)}
+    assert set(result) == {
+        what for what in ("assignments", "centroids", "inertia") if config.party in getattr(reveal, what)
+    }
     assert {file.name for file in folder.glob("*.parquet")} == {
         f"{what}.parquet" for what in result if what != "inertia"
     }

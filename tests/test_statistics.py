@@ -206,7 +206,7 @@ def test_extremes_are_planned_from_shapes(count: int) -> None:
 
 # What the peers see. The same totals from other parties' values, twice; messages are uniform and tell them not apart.
 
-COLUMNS = 1024
+COLUMNS = 512
 
 
 def moments_case(parties: int) -> Case:

@@ -1,8 +1,6 @@
 """`veilmeans offline` and `veilmeans sums` end to end, each party and the dealer a process of its own."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +26,6 @@ from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.seat import Seat
 from veilmeans.transforms.sums import _add_up, _sum_shard
 
-MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]
 DATA: dict[str, dict[str, list[int]]] = {
     "payco": {"amount": [5, -7, 1000, 0, -1000], "age": [1, 2, 3, 4, 5]},
     "shop": {"visits": [-1, -2, 0, 9, 1000]},

@@ -1,6 +1,7 @@
-"""`veilmeans train` under SIGKILL: whoever dies, and whenever, the shares in the end are those of an undisturbed run."""
+"""`veilmeans train` under SIGKILL: whoever dies, and whenever, the shares are those of an undisturbed run."""
 
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,11 +16,18 @@ SHORT = 4
 """Iterations of a run whose rounds are Beam stages."""
 
 
+def named(what: str, number: int = 1) -> Strike:
+    """As a file is about to get its name, and its part lies beside it."""
+    return Strike(what, number, "os.rename")
+
+
 @dataclass(frozen=True)
 class Undisturbed:
-    """A world before its run, and what its run gives."""
+    """A world before its run, after the last iteration and at the end, and what the run gave."""
 
     world: World
+    iterated: World
+    trained: World
     shares: dict[str, bytes]
     results: dict[str, Any]
 
@@ -33,10 +41,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int]
     @cache
     def find(layout: str, iterations: int) -> Undisturbed:
         world = made(layout).altered(kmeans={"max_iter": iterations})
-        trained = world.copied(root / f"{layout}-{iterations}")
-        ended = trained.train()
-        assert {code for code, _ in ended.values()} == {0}, ended
-        return Undisturbed(world, shares(trained), results(trained))
+        iterated = world.copied(root / f"{layout}-{iterations}")
+        stopped = [iterated.start(name, named("finished.json")) for name in BOTH]
+        assert [each.wait()[0] for each in stopped] == [-signal.SIGKILL] * 2
+        trained = iterated.copied(root / f"{layout}-{iterations}-trained")
+        play(trained, {})
+        return Undisturbed(world, iterated, trained, shares(trained), results(trained))
 
     return find
 
@@ -46,21 +56,17 @@ def check(expected: Undisturbed, world: World) -> None:
     assert results(world) == expected.results
 
 
-def random_strikes(seed: int, count: int, changes: int) -> list[Strike]:
-    """So many strikes that all of them come before the `changes`-th change of a file, whatever is done twice."""
-    drawn = random.Random(seed)
-    return [Strike(number=drawn.randint(1, 2 * changes // (2 * count))) for _ in range(count)]
-
-
 @dataclass(frozen=True)
 class Case:
+    """A kind of run, and how often each party dies in it within its first `changes` changes of files."""
+
     layout: str
     kind: str
     rounds: str
     iterations_per_pipeline: int
     iterations: int
+    deaths: int
     changes: int
-    """Fewer than either party makes in an undisturbed run."""
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -69,96 +75,112 @@ class Case:
             "kmeans": {"iterations_per_pipeline": self.iterations_per_pipeline},
         }
 
+    def strikes(self, seed: int) -> list[Strike]:
+        """All of them come, whatever a start does again: together they wait for no more changes than a run makes."""
+        drawn = random.Random(seed)
+        return [Strike(number=drawn.randint(1, self.changes // self.deaths)) for _ in range(self.deaths)]
+
 
 CASES = {
-    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, ITERATIONS, 1200),
-    "whole-files-horizontal": Case("horizontal", "files", "whole", 3, ITERATIONS, 900),
-    "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 3, SHORT, 450),
-    "stages-files-vertical": Case("vertical", "files", "stages", 1, SHORT, 400),
+    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, ITERATIONS, 5, 1200),
+    "whole-files-horizontal": Case("horizontal", "files", "whole", 3, SHORT, 5, 400),
+    "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 3, SHORT, 3, 450),
+    "stages-files-vertical": Case("vertical", "files", "stages", 1, SHORT, 3, 400),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_either_party_killed_at_ten_random_moments_gives_the_same_shares(
+def test_either_party_killed_at_random_moments_gives_the_same_shares(
     tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], name: str
 ) -> None:
-    """Each of them dies five times and is started again, while the other waits or is dead itself."""
+    """Each of them dies several times and is started again, while the other waits or is dead itself."""
     case = CASES[name]
     expected = undisturbed(case.layout, case.iterations)
     world = expected.world.copied(tmp_path / "world", **case.fields())
-    play(world, {party: random_strikes(seed, 5, case.changes) for seed, party in enumerate(BOTH)})
+    play(world, {party: case.strikes(seed) for seed, party in enumerate(BOTH)})
     check(expected, world)
 
 
-def files(text: str, number: int = 1) -> Strike:
-    return Strike(text, number, "os.rename")
-
-
-MOMENTS = [
-    files("bound."),
+BEGIN = [
+    named("bound."),
     Strike("claims/", event="os.link"),
-    files("operands/", 2),
-    files("checkpoints/0.arrow"),
-    files("checkpoints/2.arrow"),
-    files("assignments/3/"),
-    files("collected"),
-    Strike("", event="shutil.rmtree"),
-    files(f"checkpoints/{SHORT}.arrow"),
-    files("finished.json"),
-    files("opened/"),
-    files("assignments.parquet"),
-    files("centroids.parquet"),
-    files("result.json"),
+    named("operands/", 2),
+    named("checkpoints/0.arrow"),
+    named("checkpoints/2.arrow"),
 ]
-"""In the order in which they come: as a file is about to get its name, with the part beside it."""
+MIDDLE = {
+    "gateway": [
+        named("assignments/3/"),
+        Strike("assignments/1", event="shutil.rmtree"),
+        named("checkpoints/4.arrow"),
+        named("collected"),
+    ],
+    "files": [named("collected"), Strike("outbox/", 5, "os.remove")],
+}
+END = [
+    named("finished.json"),
+    named("opened/"),
+    named("assignments.parquet"),
+    named("centroids.parquet"),
+    named("result.json"),
+]
 
 
-@pytest.mark.parametrize("kind", ["gateway", "files"])
-def test_a_party_killed_as_each_kind_of_file_gets_its_name_goes_on(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], kind: str
+@pytest.mark.parametrize(("kind", "party"), [("gateway", "payco"), ("files", "shop")])
+def test_a_party_killed_at_each_kind_of_file_from_handshake_to_reveal_goes_on(
+    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], kind: str, party: str
 ) -> None:
-    """One after the other, from the handshake to the reveal; the other party lives."""
+    """The moments stand in the order in which they come. The other party lives."""
     expected = undisturbed("vertical", SHORT)
     world = expected.world.copied(tmp_path / "world", exchange={"kind": kind})
-    play(world, {"shop" if kind == "files" else "payco": MOMENTS})
+    play(world, {party: [*BEGIN, *MIDDLE[kind], *END]})
     check(expected, world)
 
 
-AFTER = {
-    "a checkpoint, before anybody knows of it": [files("assignments/2/"), Strike("checkpoints/2.arrow", 1)],
-}
-
-
-@pytest.mark.parametrize("what", ["checkpoints/2.arrow", "checkpoints/3.arrow", f"checkpoints/{SHORT}.arrow"])
 def test_both_parties_killed_at_the_same_checkpoint_go_on(
+    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed]
+) -> None:
+    expected = undisturbed("horizontal", SHORT)
+    world = expected.world.copied(tmp_path / "world")
+    play(world, {name: [named("checkpoints/2.arrow")] for name in BOTH})
+    check(expected, world)
+
+
+@pytest.mark.parametrize("what", ["opened/", "centroids.parquet", "result.json"])
+def test_both_parties_killed_as_they_open_results_go_on(
     tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], what: str
 ) -> None:
     expected = undisturbed("horizontal", SHORT)
-    world = expected.world.copied(tmp_path / "world")
-    play(world, {name: [files(what)] for name in BOTH})
+    world = expected.iterated.copied(tmp_path / "world")
+    play(world, {name: [named(what)] for name in BOTH})
     check(expected, world)
 
 
-def test_a_party_killed_after_its_farewell_is_finished_when_it_starts_again(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed]
+@pytest.mark.parametrize(
+    "strike",
+    [
+        Strike("runs/test/farewell", event="open"),
+        Strike(f"inbox/test/{SHORT}", event="shutil.rmtree"),
+        named("farewell"),
+    ],
+    ids=["before it is marked", "as messages are dropped", "as the other's comes"],
+)
+def test_a_party_killed_in_its_farewell_is_finished_when_it_starts_again(
+    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], strike: Strike
 ) -> None:
-    """It dies as it drops the run's messages. The other is gone by then: it has all it needs."""
+    """The other may be gone by then: it has heard us, and has all it needs."""
     expected = undisturbed("vertical", SHORT)
-    world = expected.world.copied(tmp_path / "world", exchange={"timeout_s": 10})
-    play(world, {"payco": [Strike(f"inbox/test/{SHORT}", event="shutil.rmtree")]})
+    world = expected.iterated.copied(tmp_path / "world", exchange={"timeout_s": 8})
+    play(world, {"payco": [strike]})
     check(expected, world)
+    assert "run test is finished already" in world.start("payco").wait()[1]
 
 
-def test_a_finished_run_says_so_and_changes_nothing(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed]
-) -> None:
-    expected = undisturbed("horizontal", SHORT)
-    world = expected.world.copied(tmp_path / "world")
-    world.train()
+def test_a_finished_run_says_so_and_changes_nothing(undisturbed: Callable[[str, int], Undisturbed]) -> None:
+    expected = undisturbed("vertical", SHORT)
     for name in BOTH:
-        before = contents(world.configs[name].storage)
-        code, output = world.start(name).wait()
+        before = contents(expected.trained.configs[name].storage)
+        code, output = expected.trained.start(name).wait()
         assert code == 0
         assert "run test is finished already" in output
-        assert contents(world.configs[name].storage) == before
-    check(expected, world)
+        assert contents(expected.trained.configs[name].storage) == before

@@ -6,7 +6,6 @@ centroids, distances, positions, sums and counts of every iteration. None of it 
 what the reveal policy names, in the files that it names.
 """
 
-import json
 import logging
 import os
 import re
@@ -39,7 +38,6 @@ from veilmeans.schemas.arrays import Array, from_stream
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import Key
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
-from veilmeans.transforms.statistics import extremes
 
 A, B, C = NAMES[:3]
 ROWS, CLUSTERS, ITERATIONS, SHARD = 320, 3, 2, 64
@@ -83,9 +81,9 @@ def parts(parties: int, vertical: bool, seed: int = 11) -> list[pa.Table]:
     if vertical:
         cuts = {2: [2], 3: [1, 3]}[parties]
         columns = np.split(np.arange(6), cuts)
-        return [pa.table({f"c{i}": rows[:, i] for i in part}) for part in columns]
+        return [pa.table({f"income_{i}_of_last_year": rows[:, i] for i in part}) for part in columns]
     cuts = {2: [128], 3: [64, 192]}[parties]
-    return [pa.table({f"c{i}": part[:, i] for i in range(3)}) for part in np.split(rows, cuts)]
+    return [pa.table({f"income_{i}": part[:, i] for i in range(3)}) for part in np.split(rows, cuts)]
 
 
 SCENES = {
@@ -197,17 +195,19 @@ def _arrays_in(where: str, data: bytes) -> Iterator[tuple[str, Array]]:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What a party must not have: ring elements, real numbers, positions; and what it knows anyway."""
+    """What a party must not have: ring elements, real numbers, positions, and names and keys as they are."""
 
     words: Array
     reals: Array
     labels: Sequence[Array]
+    texts: Sequence[bytes]
 
     @cached_property
     def wide(self) -> Array:
-        """Eight bytes that mean something wherever they stand: no small numbers."""
-        shifted = (self.words + np.uint64(1 << 23)) >= np.uint64(1 << 24)
-        return np.unique(np.concatenate([self.words[shifted], self.reals.view(np.uint64), *self._packed()]))
+        """Eight bytes that mean something wherever they stand: five of them at least are neither 00 nor FF."""
+        every = np.unique(np.concatenate([self.words, self.reals.view(np.uint64), *self._packed()]))
+        busy = (every[:, None].view(np.uint8) + np.uint8(1)) > 1
+        return every[busy.sum(axis=1) >= 5]
 
     def _packed(self) -> Iterator[Array]:
         """Positions as packed bits, eight bytes at each place; either way round, in our order and in numpy's."""
@@ -215,8 +215,7 @@ class Secrets:
             hot = (labels == np.arange(CLUSTERS)[:, None]).astype(np.uint8)
             ours = [*bits.pack_rows(hot), *np.packbits(hot, axis=1), *np.packbits(hot, axis=1, bitorder="little")]
             for row in (*ours, *(~each for each in ours)):
-                found = windows(row.tobytes())
-                yield found[~np.isin(found, [0, 2**64 - 1])]
+                yield windows(row.tobytes())
 
 
 def windows(data: bytes) -> Array:
@@ -248,6 +247,8 @@ class Played:
         may = {what: self.scene.may_know(party, what) for what in ("assignments", "centroids", "inertia")}
         files = ["/opened/", "/assignments.parquet"] if may["assignments"] else []
         files += ["/centroids.parquet"] if may["centroids"] else []
+        if may["centroids"] and self.scene.reveal.get("columns") == "all":
+            files += [r"message .*reveal-centres.*: (shift|factor|names): "]
         return files + (["/result.json"] if may["inertia"] else [])
 
     def values(self, party: str) -> Array:
@@ -274,7 +275,23 @@ class Played:
             reals = np.setdiff1d(reals, [every.min(axis=0), every.max(axis=0)])
         normal = np.concatenate([self.values(name).reshape(-1) for name in others]).view(np.int64) / 2**20
         reals = np.concatenate([reals, np.setdiff1d(normal, [0, 1])])
-        return Secrets(words, reals, [label for labels in self.labels() for label in labels])
+        texts = [text for name in others for text in self._texts(name)]
+        return Secrets(words, reals, [label for labels in self.labels() for label in labels], texts)
+
+    def _texts(self, party: str) -> Iterator[bytes]:
+        """Names of columns that are a party's own, where its data are, and its keys."""
+        yield f"{party}/data.parquet".encode()
+        if self.scene.vertical:
+            yield from (name.encode() for name in pq.read_schema(self.folder / party / "data.parquet").names)
+        yield from self.keys(party)
+
+    def keys(self, party: str) -> Iterator[bytes]:
+        """The secret files of a party, as bytes and as text."""
+        config = self.configs[party]
+        for file in (config.seed, config.store_folder / "seed", config.key):
+            content = file.read_bytes()
+            middle = content[len(content) // 2 :][:24]
+            yield from (middle, middle.hex().encode())
 
     def labels(self) -> list[list[Array]]:
         """For each iteration, the clusters of each shard's rows."""
@@ -292,16 +309,24 @@ class Played:
             self._kept["intermediates"] = [array.reshape(-1) for array in self._intermediates()]
         return self._kept["intermediates"]
 
+    def rows(self) -> Array:
+        """Everyone's rows and columns."""
+        return np.concatenate([self.values(name) for name in self.configs], axis=1 if self.scene.vertical else 0)
+
+    def distances(self, done: int = 0) -> Array:
+        """D' (k × n) of the iteration after so many."""
+        mu, u = self.shared("mu", done), self.shared("u", done)
+        return u[:, None] - np.uint64(2) * (mu @ self.rows().T)
+
     def _intermediates(self) -> Iterator[Array]:
-        x = np.concatenate([self.values(name) for name in self.configs], axis=1 if self.scene.vertical else 0)
+        x = self.rows()
         starts = np.cumsum([0, *(place.block.rows for place in layout(self.configs[A]).places())])
         for done in range(ITERATIONS + 1):
             mu, u = self.shared("mu", done), self.shared("u", done)
             yield from (*forms(mu), u)
             np.testing.assert_array_equal(u, ring.total(list((mu * mu).T)))
         for done, labels in enumerate(self.labels()):
-            mu, u = self.shared("mu", done), self.shared("u", done)
-            distances = u[:, None] - np.uint64(2) * (mu @ x.T)
+            distances = self.distances(done)
             assert (distances.view(np.int64).argmin(axis=0) == np.concatenate(labels)).mean() > 0.99
             yield distances
             yield from self._differences(distances)
@@ -345,7 +370,8 @@ def _words_in_arrays(found: Evidence, secrets: Secrets) -> Iterator[str]:
 
 def _hits(where: str, what: str, words: Array, secret: Array) -> list[str]:
     """`secret` is sorted."""
-    return [f"{where}: {what}"] if (secret[np.searchsorted(secret[:-1], words)] == words).any() else []
+    hits = words[secret[np.searchsorted(secret[:-1], words)] == words]
+    return [f"{where}: {what} {int(hits[0]):x}"] if hits.size else []
 
 
 def _close(values: Array, secret: Array) -> bool:
@@ -358,6 +384,10 @@ def _close(values: Array, secret: Array) -> bool:
 def _bytes_in_files(found: Evidence, secrets: Secrets) -> Iterator[str]:
     for where, data in found.files:
         yield from _hits(where, "bytes", windows(data), secrets.wide)
+        yield from (f"{where}: text {text!r}" for text in secrets.texts if text in data)
+    for where, array in found.arrays:
+        data = array.tobytes() if array.dtype == np.uint8 else b""
+        yield from (f"{where}: text {text!r}" for text in secrets.texts if text in data)
 
 
 def _labels_in_arrays(found: Evidence, secrets: Secrets) -> Iterator[str]:
@@ -395,3 +425,259 @@ def test_nothing_that_a_party_has_shows_what_is_hidden_from_it_but_what_the_poli
         named = [each for each in hits if any(re.search(name, each) for name in played.named(party))]
         assert [each for each in hits if each not in named] == []
         assert any("labels" in each for each in named) == played.scene.may_know(party, "assignments")
+
+
+def test_all_that_was_ever_there_is_looked_at(played: Played) -> None:
+    """Messages of every round of every shard and iteration; shares, states, log and report."""
+    kmeans = kmeans_of(played.configs[A])
+    works = (kmeans.distance, kmeans.assign, kmeans.update, kmeans.centres)
+    shards = len(layout(played.configs[A]).places())
+    due = {
+        (iteration, stage.name, shard)
+        for iteration in range(ITERATIONS)
+        for work in works
+        for stage in work.stages()
+        for shard in range(1 if work is works[-1] else shards)
+    }
+    assert {stage.name for stage in kmeans.operand.stages()} | {stage.name for stage in kmeans.norms.stages()}
+    for party, config in played.configs.items():
+        keys = [key for key, _ in received(config)]
+        for peer in config.online().peers:
+            places = {
+                (key.address.iteration, key.address.stage, key.address.shard) for key in keys if key.sender == peer
+            }
+            assert places >= due
+        files = dict(played.evidence(party).files)
+        run = f"{party}/storage/runs/test"
+        assert {f"{run}/checkpoints/{i}.arrow" for i in range(ITERATIONS + 1)} <= files.keys()
+        assert {f"{run}/assignments/{i + 1}/0.arrow" for i in range(ITERATIONS)} <= files.keys()
+        assert {f"{run}/operands/0.arrow", f"{run}/report.json", f"{party}/config.yaml"} <= files.keys()
+        assert any("/scratch/" in where for where in files) == (played.scene.rounds == "stages")
+        assert b"state cache" in files[f"{party}/log"]  # Beam's own words
+        names = {where.rpartition(": ")[2] for where, _ in played.evidence(party).arrays}
+        assert {"mu", "u", "x2", "stop", "c", "e", "values"} <= names
+
+
+PLANTED: dict[str, Callable[[Played], Array | bytes]] = {
+    "a value": lambda played: played.values(B)[7:8, 0],
+    "a value less another mask": lambda played: -played.values(B)[9:10],
+    "twice a value": lambda played: played.values(B)[3:4] * np.uint64(2),
+    "a centroid": lambda played: np.append(np.zeros(5, np.uint64), played.shared("mu", 1)[0, 0]),
+    "the last centroids": lambda played: played.shared("mu", ITERATIONS),
+    "a norm": lambda played: played.shared("u", 1)[:1],
+    "counts": lambda played: np.bincount(np.concatenate(played.labels()[0])).astype(np.uint64),
+    "positions": lambda played: played.labels()[1][0].astype(np.int32),
+    "positions as bits": lambda played: bits.pack_rows((played.labels()[0][1] == 0)[None, :]),
+    "one-hot rows": lambda played: (played.labels()[0][1] == np.arange(CLUSTERS)[:, None]).astype(np.uint64),
+    "a distance in a file": lambda played: b"???" + played.distances()[0][5:6].tobytes(),
+    "a number in a file": lambda played: b"-" + played.raw(B)[4:5, 0].tobytes(),
+    "a number in a log": lambda played: f"row 3 is {played.raw(B)[3, 0]:.11g}, strange".encode(),
+    "a normalised number in a log": lambda played: f"[{played.values(B).view(np.int64)[3, 0] / 2**20}]".encode(),
+    "a distance in a log": lambda played: f"={int(played.distances()[1].view(np.int64)[3])}*".encode(),
+    "a seed": lambda played: b"00" + played.configs[B].seed.read_bytes(),
+    "a key in hexadecimal": lambda played: played.configs[B].key.read_bytes().hex().encode(),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_a_planted_secret_is_found(played: Played, what: str) -> None:
+    """One unmasked thing among all that a party has: the search has teeth."""
+    planted = PLANTED[what](played)
+    found = Evidence([], []).having("planted.log", planted)
+    assert any(each.startswith("planted") for each in leaks(found, played.secrets(A)))
+
+
+def test_no_party_prints_keeps_or_sends_its_own_keys(played: Played) -> None:
+    for party, config in played.configs.items():
+        secret_files = [f"{party}.key$", f"{party}.seed$", "store/seed$"]
+        found = played.evidence(party).without(*secret_files)
+        sent = [each for peer in config.online().peers for each in played.evidence(peer).files]
+        assert not [where for where, data in (*found.files, *sent) for key in played.keys(party) if key in data]
+
+
+def test_what_several_parties_pool_shows_nothing_of_the_last_one(played: Played) -> None:
+    """Any two of three: what the shares in their files add up to, by sum and by XOR."""
+    for pool in combinations(played.configs, len(played.configs) - 1):
+        if len(pool) < 2:
+            continue
+        held = [_by_place(played.evidence(party), party) for party in pool]
+        places = set(held[0]).intersection(*held[1:])
+        assert len(places) > 20
+        sums = [(place, reduce(np.add, [each[place] for each in held])) for place in places]
+        sums += [(place, reduce(np.bitwise_xor, [each[place] for each in held])) for place in places]
+        hits = leaks(Evidence(sums, []), played.secrets(*pool))
+        assert [each for each in hits if "opened" not in each] == []
+
+
+def _by_place(found: Evidence, party: str) -> dict[str, Array]:
+    """A party's own files in its run, under names that others have, too."""
+    own = f"{party}/storage/"
+    shares = [(where.removeprefix(own), array) for where, array in found.arrays if where.startswith(own)]
+    return {
+        f"{where} {array.shape}": array
+        for where, array in shares
+        if where.startswith(("runs/", "scratch/")) and array.dtype.kind == "u"
+    }
+
+
+# Masks.
+
+
+Messages = list[tuple[Key, str, Array]]
+
+
+def masked(config: JobConfig) -> Messages:
+    """Every array that came to a party and should look like nothing: not what all may know."""
+    return [
+        (key, name, array)
+        for key, arrays in received(config)
+        for name, array in arrays.items()
+        if key.address.stage not in CONTROL and name not in ("shift", "factor", "names")
+    ]
+
+
+def opens(stage: str) -> bool:
+    """Whether the shares in a stage's messages add up to something that is meant to be known."""
+    return stage.endswith((".stop", ".reveal", ".show", ".assignments", ".centres"))
+
+
+def test_everything_that_arrives_is_uniform(played: Played) -> None:
+    """χ² of the bytes of each kind of array, over shards and iterations; where they are few, the number of ones."""
+    for config in played.configs.values():
+        kinds: dict[tuple[str, str, str], list[Array]] = {}
+        for key, name, array in masked(config):
+            if not key.address.stage.endswith(".stop"):
+                kinds.setdefault((key.sender, key.address.stage, name), []).append(array.reshape(-1))
+        assert len(kinds) > 50
+        uneven = [kind for kind, arrays in kinds.items() if not is_uniform(np.concatenate(arrays))]
+        assert uneven == []
+
+
+def is_uniform(array: Array) -> bool:
+    """Seven deviations are passed with probability below 10^-11, LIMIT with 2·10^-13."""
+    raw = array.view(np.uint8)
+    ones, count = int(np.unpackbits(raw).sum(dtype=int)), raw.size * 8
+    if abs(ones - count / 2) >= 7 * count**0.5 / 2:
+        return False
+    return raw.size < 2560 or chi_square(raw) < LIMIT
+
+
+def test_what_is_opened_on_the_way_is_uniform_and_no_secret(played: Played) -> None:
+    """All shares of a masked value together: the value less its mask, not the value."""
+    totals: dict[tuple[Any, str], dict[str, Array]] = {}
+    for config in played.configs.values():
+        for key, name, array in masked(config):
+            if not opens(key.address.stage):
+                totals.setdefault((key.address, name), {})[key.sender] = array
+    everyone = len(played.configs)
+    whole = {where: list(each.values()) for where, each in totals.items() if len(each) == everyone}
+    sums = [
+        (f"{address.stage} {name}", reduce(operation, arrays))
+        for (address, name), arrays in whole.items()
+        for operation in (np.add, np.bitwise_xor)
+        if len({array.shape for array in arrays}) == 1
+    ]
+    assert len(sums) > 100
+    assert leaks(Evidence(sums, []), played.secrets(A)) == []
+    kinds: dict[str, list[Array]] = {}
+    for where, array in sums:
+        kinds.setdefault(where, []).append(array.reshape(-1))
+    assert [where for where, arrays in kinds.items() if not is_uniform(np.concatenate(arrays))] == []
+
+
+def test_no_mask_is_used_twice(played: Played) -> None:
+    """No eight bytes come twice, and no two words are as close as two values under one mask would be."""
+    for config in played.configs.values():
+        arrays = masked(config)
+        assert repeated(arrays) == []
+        assert too_close([array for _, _, array in arrays if array.dtype == np.uint64]) == 0
+
+
+def repeated(messages: Messages) -> list[str]:
+    seen: dict[int, str] = {}
+    twice = []
+    for key, name, array in messages:
+        data = array.tobytes()
+        for word in np.frombuffer(data[: len(data) // 8 * 8], np.uint64).tolist():
+            here = f"{key} {name}"
+            if seen.setdefault(word, here) != here or word in (0, 2**64 - 1):
+                twice.append(f"{here} and {seen[word]}")
+    return twice
+
+
+def too_close(arrays: Sequence[Array]) -> int:
+    """How many words have another within 2^21; among 10^5 uniform ones, one in a thousand times."""
+    words = np.sort(np.concatenate([array.reshape(-1) for array in arrays]))
+    return int((np.diff(words) < 1 << 21).sum())
+
+
+def test_a_mask_used_twice_is_found(played: Played) -> None:
+    messages = masked(played.configs[A])
+    key, name, array = max(messages, key=lambda each: each[2].size * (each[2].dtype == np.uint64))
+    other = replace(key, address=replace(key.address, iteration=9))
+    assert repeated([*messages, (other, name, array)])
+    x = played.values(B)
+    difference = np.resize(x - x[::-1], array.shape)
+    assert too_close([array, array + difference]) > 10
+
+
+@pytest.mark.parametrize("vertical", [True, False])
+def test_lengths_do_not_depend_on_the_others_data(
+    tmp_path: Path, vertical: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same run again with other data of the others, sparse and clustered otherwise: as many bytes, other bytes."""
+    keep_messages(monkeypatch)
+    normalise = {} if vertical else {"ranges": {f"income_{i}": (0.0, 2e5) for i in range(3)}}
+    scene = Scene(2, vertical, "gateway", "whole", normalise, {"assignments": [A], "inertia": [A, B]})
+    configs = scene.make(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    others = _moved(configs, tmp_path / "one", tmp_path / "other")
+    table = parts(2, vertical)[1]
+    emptied = [np.where(np.arange(table.num_rows) % 5, 0.0, column.to_numpy()) for column in table.columns]
+    pq.write_table(pa.table(emptied, names=table.column_names), tmp_path / "other" / B / "data.parquet")
+    lengths = []
+    for world in (configs, others):
+        train(world)
+        lengths.append(
+            {key: {name: array.nbytes for name, array in arrays.items()} for key, arrays in received(world[A])}
+        )
+    assert lengths[0] == lengths[1]
+    assert len(lengths[0]) > 100
+    assert not np.array_equal(labels_of(configs)[0], labels_of(others)[0])
+
+
+def _moved(configs: Configs, source: Path, target: Path) -> Configs:
+    """The configurations of a copied world."""
+    return {
+        name: JobConfig.model_validate_json(config.model_dump_json().replace(str(source), str(target)))
+        for name, config in configs.items()
+    }
+
+
+def test_ranges_that_a_party_sets_for_its_own_columns_are_told_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_messages(monkeypatch)
+    scene = Scene(2, True, "gateway", "whole", {}, {})
+    configs = scene.make(tmp_path)
+    for name, table in zip(configs, parts(2, True), strict=True):
+        ranges = {column: (-1234.5678, 234567.891) for column in table.column_names}
+        configs[name] = changed(configs[name], normalise={"ranges": ranges})
+    train(configs)
+    for config in configs.values():
+        heard = b"".join(array.tobytes() for _, arrays in received(config) for array in arrays.values())
+        assert b"1234.5" not in heard
+        assert b"234567" not in heard
+        assert b"income" not in heard
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_no_two_stages_of_a_run_have_one_name(scene: Scene, tmp_path: Path) -> None:
+    """A name is part of every address: one name for two stages would be one mask for two values."""
+    config = scene.make(tmp_path)[A]
+    policy = Policy(layout(config))
+    protocols = [work.protocol for work in job_plan(config).works]
+    protocols += [open_assignments(policy), open_centres(policy)]
+    names = [stage.name for protocol in protocols for stage in protocol.stages()]
+    assert len(set(names)) == len(names) > 30
+    assert not set(names) & set(CONTROL)

@@ -185,7 +185,7 @@ def seeds_of(run: object, parties: int) -> list[bytes]:
 
 # Every protocol, with two secrets each.
 
-ROWS, RUNS = 8192, 8
+ROWS, RUNS = 4096, 8
 CONSTANT = 2**61 + 12345
 
 

@@ -4,27 +4,29 @@ A copy of a world has the same keys, seeds, data and store: its shares are those
 """
 
 import os
-import random
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import yaml
 
-from chaos import files_below, in_a_process
-from commands import Command, _run, run_all
+from chaos import PATIENCE, files_below, in_a_process
+from commands import Line, _run, run_all
 from parties import make_configs, write_config
 from veilmeans.schemas.config import JobConfig
 
-ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 10, 110
+ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 10, 120
 HALF = 120
 """Horizontally, payco's rows."""
 DEALER = "notary"
@@ -59,8 +61,16 @@ class World:
         """What a party keeps of the run."""
         return self.configs[name].run_folder
 
-    def start(self, name: str, strike: "Strike | None" = None) -> "Training":
-        return Training(self.configs[name], self.folder, strike)
+    @property
+    def values(self) -> pa.Table:
+        """All that both have."""
+        return pa.table(
+            {str(i): column for i, column in enumerate(values(4).T)} | {"4": values(2)[:, 0], "5": values(2)[:, 1]}
+        )
+
+    def start(self, name: str, strike: "Strike | None" = None, fields: Mapping[str, Any] | None = None) -> "Training":
+        """`fields` go into the file as they are, right or wrong."""
+        return Training(self.configs[name], self.folder, strike, fields or {})
 
     def train(self, *names: str) -> Ended:
         """Exit code and output of parties that start at once; of all of them, if none is named."""
@@ -142,25 +152,52 @@ def write_data(world: World, vertical: bool) -> None:
 class Strike:
     """When a process ends itself with SIGKILL: as it is about to make its `number`-th change of a file or folder.
 
-    Only changes whose path has `what` in it count, and only those that `event` audits.
+    Only changes whose path has `what` in it count, and only those that `event` audits. With an `error`, the process
+    lives, and this change and all later ones of the kind fail so.
     """
 
     what: str = ""
     number: int = 1
     event: str = ""
+    error: int | None = None
+
+    def counts(self, event: str, details: tuple[Any, ...]) -> bool:
+        known = event == self.event if self.event else event in _CHANGES
+        return known and self.what in _path(event, details)
 
 
 _CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
 """All that lasts appears, moves or goes by one of these. (`os.replace` is audited as a rename.)"""
 
 
-class Training(Command):
-    """`veilmeans train` of one party as a process, which may have to die."""
+class Training(Line):
+    """`veilmeans train` of one party as a process, which may have to die.
 
-    def __init__(self, config: JobConfig, folder: Path, strike: Strike | None = None) -> None:
+    Threads take turns: whoever starts a process also reads how the others have ended.
+    """
+
+    _turn = threading.Lock()
+
+    def __init__(self, config: JobConfig, folder: Path, strike: Strike | None, fields: Mapping[str, Any]) -> None:
         file = write_config(config, folder / f"{config.party}.yaml")
+        if fields:
+            file.write_text(yaml.safe_dump(merged(yaml.safe_load(file.read_text()), fields)))
         self.log = folder / f"{config.party}-{time.monotonic_ns()}.log"
-        self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike)
+        with self._turn:
+            self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike)
+
+    def kill(self) -> None:
+        with self._turn:
+            super().kill()
+
+    def wait(self) -> tuple[int, str]:
+        connection.wait([self.process.sentinel], PATIENCE)
+        with self._turn:
+            self.process.join(0)
+        if self.process.exitcode is None:
+            self.kill()
+            raise AssertionError(f"still running after {PATIENCE:g} s: {self.log.read_text()}")
+        return self.process.exitcode, self.log.read_text() if self.log.exists() else ""
 
 
 def _train(arguments: list[str], log: Path, strike: Strike | None) -> None:
@@ -168,19 +205,21 @@ def _train(arguments: list[str], log: Path, strike: Strike | None) -> None:
 
     def watch(event: str, details: tuple[Any, ...]) -> None:
         nonlocal seen
-        if strike is None or event not in _CHANGES or strike.event not in event or strike.what not in _path(details):
+        if strike is None or not strike.counts(event, details):
             return
         seen += 1
-        if seen == strike.number:
+        if seen >= strike.number:
+            if strike.error is not None:
+                raise OSError(strike.error, os.strerror(strike.error))
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    _run(arguments, log)
+    _run(arguments, log, None)
 
 
-def _path(details: tuple[Any, ...]) -> str:
+def _path(event: str, details: tuple[Any, ...]) -> str:
     """What appears or goes: a rename or a link names it second."""
-    return str(details[1] if len(details) > 1 and isinstance(details[1], str | os.PathLike) else details[0])
+    return str(details[1 if event in ("os.rename", "os.link") else 0])
 
 
 def restarted(world: World, name: str, strikes: Sequence[Strike]) -> list[tuple[int, str]]:
@@ -195,11 +234,6 @@ def play(world: World, strikes: Mapping[str, Sequence[Strike]]) -> None:
     for name, ends in ended.items():
         codes = [code for code, _ in ends]
         assert codes == [-signal.SIGKILL] * len(strikes.get(name, ())) + [0], (name, codes, ended)
-
-
-def random_strikes(seed: int, count: int, longest: int) -> list[Strike]:
-    drawn = random.Random(seed)
-    return [Strike(number=drawn.randint(1, longest)) for _ in range(count)]
 
 
 # What is left in the end.

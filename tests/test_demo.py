@@ -1,0 +1,44 @@
+"""The demo, as `make demo` runs it, with fewer transactions; and the made-up transactions themselves."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilmeans.crypto.lloyd import lloyd, nearest
+from veilmeans.pipelines.demo import FEATURES, run_demo
+from veilmeans.pipelines.fraud import KINDS, distances, found, found_alone, make_transactions, scaled
+
+
+def test_the_demo_finds_the_fraud_and_the_clusters_of_plaintext_lloyd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_demo(tmp_path / "demo", rows=600, exchange="gateway")
+    output = capsys.readouterr().out
+    assert "600 transactions × 42 features (payco 18, shop 24)" in output
+    assert "yes, 100.00% of the rows" in output
+    for name in FEATURES:
+        folder = tmp_path / "demo" / name / "storage" / "runs" / "demo"
+        result = json.loads((folder / "result.json").read_text())
+        assert {"assignments", "centroids", "inertia", "iterations"} <= result.keys()
+        assert str(tmp_path) in output.replace("\n", "")
+
+
+def test_neither_company_sees_the_fraud_alone() -> None:
+    made = make_transactions(4000, FEATURES, seed=3)
+    assert 10 < made.fraud.sum() < 100
+    for table in made.tables.values():
+        assert found_alone(table, made.fraud, KINDS, seed=3) < 0.2
+    rows = np.hstack([scaled(table) for table in made.tables.values()])
+    start = rows[[int(np.argmax(np.argsort(rows[:, 0]) == i)) for i in range(KINDS)]]
+    centres = lloyd(lambda: [rows], start, 20)[-1].centres
+    assert found(distances(rows, nearest(rows, centres), centres), made.fraud) > 0.6
+
+
+def test_the_same_seed_makes_the_same_transactions() -> None:
+    first, second, other = (make_transactions(50, FEATURES, seed) for seed in (1, 1, 2))
+    for name in FEATURES:
+        assert first.tables[name].equals(second.tables[name])
+        assert not first.tables[name].equals(other.tables[name])
+        assert first.tables[name].num_columns == FEATURES[name] + 1
