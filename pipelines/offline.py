@@ -20,6 +20,7 @@ from veilmeans.io.keys import read_secret, write_secret
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.jobs import job_plan, store_iterations
 from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
+from veilmeans.pipelines.progress import counting_shards
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
@@ -30,6 +31,7 @@ from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.deal import corrections_for, deal
 from veilmeans.transforms.plan import Plan
 from veilmeans.transforms.rounds import Inbox
+from veilmeans.transforms.watch import tell
 
 SEEDS = "offline.seed"
 Place = tuple[int, int, int]
@@ -48,7 +50,8 @@ def run_offline(config: JobConfig) -> Manifest:
         with seated(config) as exchange:
             shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
             work = _deal if config.party == config.dealer else _take_in
-            work(exchange, config, plan, manifest)
+            with counting_shards(f"store {manifest.store!r}", len(_places(plan, manifest))):
+                work(exchange, config, plan, manifest)
             say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
 
@@ -117,6 +120,7 @@ class DealShards(beam.DoFn):
         for party, arrays in dealt.items():
             key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
             self.exchange.put_all([Outgoing.of(key, arrays)])
+        tell(iteration, "offline", shard, 0)
         yield len(dealt)
 
 
@@ -132,6 +136,7 @@ class TakeShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
+        tell(iteration, "offline", shard, 0)
         expected = corrections_for(self.config.me.index, self.plan.needs(shard, iteration))
         if self.store.has_corrections(number, iteration, shard):
             return

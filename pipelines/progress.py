@@ -7,11 +7,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from veilmeans.transforms.watch import watched_by
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def counting_shards(what: str, total: int, console: Console | None = None) -> Iterator[None]:
+    """Watch `total` shards pass: a bar on a terminal, a line at each quarter elsewhere."""
+    console = console or Console(stderr=True)
+    passed, lock, quarter = 0, threading.Lock(), max(1, total // 4)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(what, total=total)
+
+    def saw(iteration: int, stage: str, shard: int, sent: int) -> None:
+        nonlocal passed
+        del iteration, stage, shard, sent
+        with lock:
+            passed += 1
+        bar.update(task, completed=passed)
+        if not console.is_terminal and passed % quarter == 0:
+            log.info("%s: %d of %d shards", what, passed, total)
+
+    with watched_by(saw):
+        if not console.is_terminal:
+            yield
+            return
+        with bar:
+            yield
 
 
 class TrainProgress:
