@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from veilmeans.crypto.certificates import Identity, check_certificate, check_pair
 from veilmeans.crypto.sealing import Seal
 from veilmeans.io.exchange import Exchange
@@ -41,7 +43,7 @@ def open_gateway(config: JobConfig) -> Gateway:
     listen = config.listen or ""
     try:
         return Gateway(config.party, listen, load_identity(config), load_peer_certificates(config), spool, config.limit)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         why = str(error).split(". ")[0]
         raise StorageError(f"the gateway cannot listen on {listen}: is the port taken? ({why})") from None
 

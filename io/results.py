@@ -16,12 +16,19 @@ CENTROIDS = "centroids.parquet"
 RESULT = "result.json"
 
 
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """`name`, with as many underscores behind it as set it apart."""
+    while name in taken:
+        name += "_"
+    return name
+
+
 def write_assignments(folder: Path, name: str, shards: Iterable[tuple[pa.Array, NDArray[np.int32]]]) -> Path:
     """Row id and cluster of every row, shard by shard; `name` is the id's."""
     with in_place(folder / ASSIGNMENTS) as part:
         writer = None
         for ids, labels in shards:
-            table = pa.table({name: ids, "cluster": labels})
+            table = pa.table({name: ids, free_name("cluster", [name]): labels})
             writer = writer or pa.parquet.ParquetWriter(part, table.schema)
             writer.write_table(table)
         if writer is not None:
@@ -31,7 +38,8 @@ def write_assignments(folder: Path, name: str, shards: Iterable[tuple[pa.Array, 
 
 def write_centroids(folder: Path, columns: Sequence[str], centres: NDArray[np.float64]) -> Path:
     """One row for each cluster, one column for each feature, in original units."""
-    table = {"cluster": np.arange(len(centres), dtype=np.int32), **dict(zip(columns, centres.T, strict=True))}
+    numbers = np.arange(len(centres), dtype=np.int32)
+    table = {free_name("cluster", columns): numbers, **dict(zip(columns, centres.T, strict=True))}
     with in_place(folder / CENTROIDS) as part:
         pa.parquet.write_table(pa.table(table), part)
     return folder / CENTROIDS

@@ -1,7 +1,11 @@
 """The job `veilmeans reveal`: open more of a finished run, by a policy that all parties agree on now.
 
-It needs the shares on disk and the others' consent, but no data and no triples.
+It needs the shares on disk and the others' consent, but no data and no triples. The parties meet under one name
+whatever their policies, so that a difference is told; each policy's opening then has a name of its own.
 """
+
+import tempfile
+from pathlib import Path
 
 from veilmeans.io.handshake import shake_hands
 from veilmeans.io.results import read_result
@@ -20,20 +24,29 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
     if not (reveal.assignments or reveal.centroids or reveal.inertia):
         raise ConfigError("kmeans.reveal names nobody who shall learn anything: say who, at every party")
     trained = Finished.load(config)
-    meeting = config.model_copy(update={"run": f"{config.run[:60]}.{digest_of(reveal)}"})
-    if finished(meeting):
+    meeting, opening = (_named(config, name) for name in ("reveal", digest_of(reveal)))
+    if finished(opening):
         return read_result(config.run_folder)
-    with seated(meeting) as exchange:
-        agreed = {
-            **agreed_terms(config),
-            "run": config.run,
-            "iterations": trained.done,
-            **{f"kmeans.reveal.{name}": value for name, value in reveal.model_dump(mode="json").items()},
-        }
-        terms = {peer: Terms(agreed) for peer in config.peers}
-        folder, timeout = meeting.run_folder, config.exchange.timeout_s
-        shake_hands(exchange, config.party, meeting.run, terms, folder, timeout)
+    with seated(opening) as exchange:
+        terms = {peer: Terms(_agreed(config, trained)) for peer in config.peers}
+        with tempfile.TemporaryDirectory() as folder:  # nothing is bound: the next policy may be another
+            shake_hands(exchange, config.party, meeting.run, terms, Path(folder), config.exchange.timeout_s)
         result = reveal_results(trained, reveal)
-        say_farewell(exchange, meeting, iteration=1)
-        exchange.collect(config.run, before=trained.done + 1)
+        if say_farewell(exchange, opening, iteration=1):
+            exchange.collect(meeting.run)
+            exchange.collect(config.run, before=trained.done + 1)
     return result
+
+
+def _named(config: JobConfig, name: str) -> JobConfig:
+    return config.model_copy(update={"run": f"{config.run[:60]}.{name}"})
+
+
+def _agreed(config: JobConfig, trained: Finished) -> dict[str, object]:
+    policy = kmeans_job(config).reveal.model_dump(mode="json")
+    return {
+        **agreed_terms(config),
+        "run": config.run,
+        "iterations": trained.done,
+        **{f"kmeans.reveal.{name}": value for name, value in policy.items()},
+    }

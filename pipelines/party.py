@@ -3,7 +3,7 @@
 import hmac
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,22 +93,25 @@ def counters(result: PipelineResult) -> dict[str, dict[str, int]]:
     return dict(sorted(stages.items()))
 
 
-def say_farewell(exchange: Exchange, config: JobConfig, iteration: int) -> None:
-    """Tell the peers that we have what we need, wait until they have, drop the run's messages.
+def say_farewell(exchange: Exchange, config: JobConfig, iteration: int) -> bool:
+    """Tell the peers that we have what we need, wait until they have, drop the run's messages; whether all have.
 
     A party must not close its gateway while a peer may still have to send again.
     """
     where = Address(config.run, iteration, FAREWELL, 0)
     nothing = {"done": np.ones(1, np.uint8)}
+    for peer in config.peers:
+        with suppress(PeerError):  # a peer that heard us before may be gone; then its own farewell is here
+            exchange.put_all([Outgoing.of(Key(where, config.party, peer), nothing)])
     try:
-        exchange.put_all([Outgoing.of(Key(where, config.party, peer), nothing) for peer in config.peers])
         for peer in config.peers:
             get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s)
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
-        return
-    exchange.collect(config.run, before=iteration)
+        return False
     _farewell_mark(config).touch()
+    exchange.collect(config.run, before=iteration)
+    return True
 
 
 def finished(config: JobConfig) -> bool:

@@ -6,17 +6,13 @@ again.
 """
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
-from veilmeans.io.exchange import Exchange, get_arrays
+from veilmeans.io.exchange import Exchange
 from veilmeans.io.files import write_text
-from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
-from veilmeans.schemas.message import Key
-from veilmeans.transforms.lloyd import CHECKPOINT, Job, kept
-from veilmeans.transforms.seat import tell_all
+from veilmeans.transforms.lloyd import Job, kept
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +21,7 @@ def newest_checkpoint(config: JobConfig, job: Job) -> int:
     """How many iterations are done (-1: none has begun), if the messages after them are still there."""
     newest = kept(job.seat.open()).newest()
     mark = _collected(config)
-    needed = int(mark.read_text()) if mark.exists() else -1
+    needed = _number(mark) if mark.exists() else -1
     if newest < needed:
         raise StorageError(
             f"run {config.run!r} has been at iteration {needed}, and its newest checkpoint in {config.run_folder} is "
@@ -33,17 +29,24 @@ def newest_checkpoint(config: JobConfig, job: Job) -> int:
         )
     if newest > 0:
         log.info("going on after iteration %d", newest)
-        tell_all(replace(job.seat, iteration=newest - 1).open(), CHECKPOINT)
     return newest
 
 
+def _number(mark: Path) -> int:
+    try:
+        return int(mark.read_text())
+    except (OSError, ValueError):
+        raise StorageError(f"{mark} cannot be read: restore it from a backup, or start a new run id") from None
+
+
 def collect(exchange: Exchange, config: JobConfig, before: int) -> None:
-    """Drop the messages of iterations whose checkpoints all parties have."""
-    if before == 0:
+    """Drop the messages of iterations to which nobody goes back.
+
+    Who has sent us something in an iteration has its checkpoint, so nobody needs messages of those before; the ones of
+    one more iteration stay, so that a damaged newest checkpoint may be removed.
+    """
+    if before < 1:
         return
-    where = Address(config.run, before - 1, CHECKPOINT, 0)
-    for peer in config.peers:
-        get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s)
     write_text(_collected(config), str(before))
     exchange.collect(config.run, before=before)
 

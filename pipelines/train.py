@@ -15,6 +15,7 @@ import numpy as np
 from veilmeans.io.exchange import Exchange
 from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.io.prepare import Prepared, Scaling, Scan
+from veilmeans.io.results import RESULT
 from veilmeans.io.triples import TripleStore
 from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.agreement import check_ids, train_terms
@@ -68,7 +69,8 @@ def run_train(config: JobConfig) -> Path:
         done = _iterate(exchange, ready, job, report)
         trained = Finished(config, job, done, scaling, ready.scan.columns, ready.scan.id)
         trained.save()
-        reveal_results(trained, ready.job.reveal)
+        if not (config.run_folder / RESULT).exists():
+            reveal_results(trained, ready.job.reveal)
         say_farewell(exchange, config, iteration=done + 1)
     return config.run_folder
 
@@ -130,7 +132,7 @@ def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> i
             begin = time.perf_counter()
             last = min(done + step, limit)
             stages = counters(run_pipeline(config, partial(_build_iterations, job, done, last)))
-            collect(exchange, config, before=done)
+            collect(exchange, config, before=done - 1)
             done = store.newest()
             seconds = time.perf_counter() - begin
             report.add_iterations(done, seconds, stages)

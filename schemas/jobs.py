@@ -120,12 +120,8 @@ class KMeansJob(Part):
     layout: Literal["vertical", "horizontal"] = Field(
         description="vertical: same rows, each party its own columns; horizontal: same columns, each its own rows"
     )
-    rows: Counts = Field(
-        description="vertical: how many rows; horizontal: how many each party has"
-    )
-    features: Counts = Field(
-        description="vertical: how many columns each party has; horizontal: how many columns"
-    )
+    rows: Counts = Field(description="vertical: how many rows; horizontal: how many each party has")
+    features: Counts = Field(description="vertical: how many columns each party has; horizontal: how many columns")
     clusters: Annotated[int, Field(ge=1, le=1024)] = Field(description="k")
     max_iter: Annotated[int, Field(ge=1)] = Field(10, description="iterations at most")
     tol: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(

@@ -221,9 +221,12 @@ ALONE: dict[str, Case] = {
         "{data}, row 1, column 'id': no id",
         change=rewritten(lambda table: table.set_column(0, "id", pa.array([None, *range(1, ROWS)]))),
     ),
-    "k > n": alone(2, "payco.yaml: kmeans: clusters: 201 clusters of 200 rows", fields=job(clusters=201)),
+    "k > n": alone(2, "payco.yaml: kmeans", "clusters: 201 clusters of 200 rows", fields=job(clusters=201)),
     "a start beyond n": alone(
-        2, "kmeans: init.indices: row 200 of 200; they count from 0", fields=job(init={"indices": [0, 1, 200]})
+        2,
+        "payco.yaml: kmeans",
+        "init.indices: row 200 of 200; they count from 0",
+        fields=job(init={"indices": [0, 1, 200]}),
     ),
     "a start of too few rows": alone(2, "init.indices: 2 rows for 3 clusters", fields=job(init={"indices": [0, 1]})),
     "an unknown field": alone(2, "payco.yaml: kmeans.clutsers: ", fields=job(clutsers=3)),

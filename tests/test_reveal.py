@@ -1,4 +1,4 @@
-"""Who gets what at the end of a run: the files, the values in them, and the shares in the messages. Nobody gets more."""
+"""Who gets what at the end of a run: the files, the values in them, the shares in the messages; nobody gets more."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +22,7 @@ from veilmeans.io.checkpoints import Checkpoints, assignments
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.io.file_exchange import FileExchange
 from veilmeans.io.keys import read_secret
+from veilmeans.io.results import write_assignments, write_centroids
 from veilmeans.io.spool import Spool
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.jobs import job_plan, layout_of, store_iterations
@@ -30,7 +31,7 @@ from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import RefusedError, VeilmeansError
+from veilmeans.schemas.errors import HandshakeError, RefusedError
 from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.message import HEADER_SIZE, Key
@@ -177,7 +178,7 @@ def _key(path: Path) -> Key:
 
 # What should come out, by Lloyd in the clear.
 
-ROWS, ITERATIONS, CLUSTERS = 60, 3, 3
+ROWS, ITERATIONS, CLUSTERS = 60, 2, 3
 
 
 def blobs(rows: int, columns: int, seed: int = 4) -> Real:
@@ -410,3 +411,131 @@ def check_shares(configs: Configs, expected: Expected) -> None:
     assert all(np.unique(share).size == share.size for share in shares)
     centres = fixed.decode(ring.total(shares))
     assert ((centres > -4) & (centres < 4)).all()
+
+
+# Ids.
+
+IDS = {
+    "whole numbers": pa.array([1000 - 7 * i for i in range(ROWS)], pa.int32()),
+    "text": pa.array([f"kunde-{i * 37 % ROWS:04d}" for i in range(ROWS)]),
+}
+
+
+@pytest.mark.parametrize("vertical", [True, False], ids=["vertical", "horizontal"])
+@pytest.mark.parametrize("what", IDS)
+def test_ids_come_back_in_order_and_with_their_type(tmp_path: Path, vertical: bool, what: str) -> None:
+    case = Case(2, vertical, {"assignments": [A, B]})
+    ids, ends = IDS[what], [0, *case.cuts, ROWS]
+    parts = []
+    for i, table in enumerate(tables(case.data, case.columns, case.cuts, axis=1 if vertical else 0)):
+        own = ids if vertical else ids[ends[i] : ends[i + 1]]
+        parts.append(table.append_column("customer", own))
+    configs = make_world(tmp_path, parts, case.job(), engine={"rows_per_shard": 16}, ids="customer")
+    train(configs)
+    labels = in_the_clear(case.data, "minmax", [0, 1, 5]).labels
+    for i, (config, part) in enumerate(zip(configs.values(), parts, strict=True)):
+        table = pq.read_table(config.run_folder / "assignments.parquet")
+        assert table.column_names == ["customer", "cluster"]
+        assert table["customer"].type == ids.type
+        assert table["customer"].to_pylist() == part["customer"].to_pylist()
+        assert table["cluster"].to_pylist() == labels[case.own_rows(i)].tolist()
+
+
+# Later.
+
+
+def again(configs: Configs, **reveal: Any) -> Configs:
+    return {name: changed(config, reveal=reveal) for name, config in configs.items()}
+
+
+@pytest.mark.parametrize("vertical", [True, False], ids=["vertical", "horizontal"])
+def test_more_is_opened_later_by_a_policy_that_all_agree_on(
+    tmp_path: Path, vertical: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data and the triples are gone by then; what the first policy opened stays."""
+    keep_messages(monkeypatch)
+    case = Case(2, vertical, {"inertia": [A]})
+    configs = case.make(tmp_path)
+    train(configs)
+    for config in configs.values():
+        (tmp_path / config.party / "data.parquet").unlink()
+    later = again(configs, assignments=[B], centroids=[A])
+    together(run_reveal, later)
+    labels = in_the_clear(case.data, "minmax", [0, 1, 5]).labels
+    first, second = (config.run_folder for config in configs.values())
+    check_assignments(str(second / "assignments.parquet"), labels[case.own_rows(1)])
+    assert (first / "centroids.parquet").exists()
+    assert not (first / "assignments.parquet").exists()
+    assert not (second / "centroids.parquet").exists()
+    assert "inertia" in json.loads((first / "result.json").read_text())
+    assert "inertia" not in json.loads((second / "result.json").read_text())
+    messages = [each for config in configs.values() for each in received(config)]
+    opening = [(key, arrays) for key, arrays in messages if key.address.stage.startswith("reveal")]
+    opened = [(key.recipient, name) for key, arrays in opening for name in arrays]
+    assert set(opened) == {(A, "inertia"), (A, "mu"), (B, "c")}
+
+
+def test_nothing_is_opened_later_where_policies_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_messages(monkeypatch)
+    configs = Case(2, True, {}).make(tmp_path)
+    train(configs)
+    patient = {name: config.exchange.model_copy(update={"timeout_s": 4.0}) for name, config in configs.items()}
+    later = {name: config.model_copy(update={"exchange": patient[name]}) for name, config in configs.items()}
+    later[A], later[B] = again(later, centroids=[A])[A], again(later, centroids=[A, B])[B]
+    with pytest.raises(HandshakeError, match=r"kmeans\.reveal\.centroids is .* here and .* at "):
+        together(run_reveal, later)
+    for config in configs.values():
+        assert not list(config.run_folder.glob("*.parquet"))
+        assert not [key for key, _ in received(config) if key.address.stage.startswith("reveal")]
+
+
+# A recipient and a wrong share.
+
+LAYOUT = Layout(True, (8, 8), (1, 2), 8)
+PAIR = Party(0, (A, B))
+NO_RANDOMNESS: Any = None
+
+
+def test_positions_that_are_not_one_cluster_a_row_are_refused() -> None:
+    (stage,) = open_assignments(Policy(LAYOUT, assignments=frozenset({0}))).stages()
+    state = {"c": np.array([[0x0F], [0xF0]], np.uint8), "rows": np.array([8]), "owner": np.array([2])}
+    right = Inbox(PAIR, {1: {"c": np.zeros((2, 1), np.uint8)}})
+    opened = stage.round.receive(PAIR, state, right, NO_RANDOMNESS)
+    assert opened["label"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    for wrong in ([[1], [0]], [[1], [1]], [[0x0F], [0]]):
+        bad = Inbox(PAIR, {1: {"c": np.array(wrong, np.uint8)}})
+        if wrong == [[1], [1]]:
+            continue  # a right row of another cluster: nobody can tell
+        with pytest.raises(RefusedError, match="a share of shop is not right"):
+            stage.round.receive(PAIR, state, bad, NO_RANDOMNESS)
+    with pytest.raises(RefusedError, match="shop sent nothing as 'c'"):
+        stage.round.receive(PAIR, state, Inbox(PAIR, {1: {}}), NO_RANDOMNESS)
+
+
+@pytest.mark.parametrize("left_out", ["mu", "shift", "factor", "inertia"])
+def test_a_peer_that_does_not_send_what_was_agreed_is_refused(left_out: str) -> None:
+    everyone = frozenset({0, 1})
+    (stage,) = open_centres(Policy(LAYOUT, centroids=everyone, all_columns=True, inertia=everyone)).stages()
+
+    def state(columns: int) -> dict[str, Array]:
+        scale = {name: np.ones(columns) for name in ("shift", "factor")}
+        shares = {"mu": np.ones((2, 3), ring.DTYPE), "inertia": np.ones(1, ring.DTYPE)}
+        return {**scale, **shares, "names": np.frombuffer(b"\n".join([b"x"] * columns), np.uint8)}
+
+    other = Party(1, PAIR.names)
+    sent = dict(stage.round.send(other, state(2), NO_RANDOMNESS).for_peer(0))
+    opened = stage.round.receive(PAIR, state(1), Inbox(PAIR, {1: sent}), NO_RANDOMNESS)
+    assert opened["centres"].tolist() == [[2, 2, 2]] * 2
+    del sent[left_out]
+    with pytest.raises(RefusedError, match=f"shop sent nothing as '{left_out}'"):
+        stage.round.receive(PAIR, state(1), Inbox(PAIR, {1: sent}), NO_RANDOMNESS)
+
+
+def test_columns_called_cluster_stay_beside_the_clusters(tmp_path: Path) -> None:
+    """A feature of that name does not take the place of the cluster's number, nor does an id that of the cluster."""
+    written = write_centroids(tmp_path, ["cluster", "hour"], np.array([[0.5, 1.5], [2.5, 3.5]]))
+    columns = [column.to_pylist() for column in pq.read_table(written).columns]
+    assert columns == [[0, 1], [0.5, 2.5], [1.5, 3.5]]
+    labels = np.array([1, 0], np.int32)
+    table = pq.read_table(write_assignments(tmp_path, "cluster", [(pa.array(["x", "y"]), labels)]))
+    assert [column.to_pylist() for column in table.columns] == [["x", "y"], [1, 0]]

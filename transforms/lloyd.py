@@ -27,11 +27,8 @@ from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol, report
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.rounds import Protocol
-from veilmeans.transforms.seat import OpenSeat, Seat, tell_all
+from veilmeans.transforms.seat import OpenSeat, Seat
 from veilmeans.transforms.triples import CheckTriples, check_shard
-
-CHECKPOINT = "checkpoint"
-"""The stage of the message that says: I have the checkpoint of this iteration."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +101,13 @@ def add_up(parts: Iterable[Arrays]) -> Arrays:
 
 
 def finish_iteration(job: Job, seat: OpenSeat, sums: Arrays) -> int:
-    """The k × d work, then the checkpoint, then a word to the others; how many iterations are done."""
+    """The k × d work, then the checkpoint; how many iterations are done."""
     store = kept(seat)
     before = store.read(seat.iteration)
     state = {"mu": before["mu"], "x2": before["x2"], **sums}
     after = run_and_report(job.kmeans.centres, seat, {0: state})[0]
     done = seat.iteration + 1
     store.write(done, after)
-    tell_all(seat, CHECKPOINT)
     store.drop_assignments(before=done - 1)
     return done
 

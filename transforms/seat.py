@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from veilmeans.crypto import prg
 from veilmeans.io.connect import open_exchange
 from veilmeans.io.exchange import Exchange, Outgoing, read_arrays
@@ -143,10 +141,3 @@ def receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tall
     after = stage.round.receive(seat.party, state, inbox, seat.randomness(stage, shard))
     tally.computed += time.perf_counter() - arrived
     return after
-
-
-def tell_all(seat: OpenSeat, what: str) -> None:
-    """Say to every other party that this iteration has come so far here."""
-    where, names = Address(seat.run, seat.iteration, what, 0), seat.party.names
-    done = {"done": np.ones(1, np.uint8)}
-    seat.exchange.put_all([Outgoing.of(Key(where, seat.party.name, names[i]), done) for i in seat.party.others])
