@@ -38,6 +38,7 @@ setup(
             "mypy>=2.4,<2.5",
             "pytest>=9,<10",
             "pytest-timeout>=2.4,<3",
+            "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
             "types-PyYAML>=6.0.12",
         ],
