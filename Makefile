@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/veilmeans demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not flink and not prism"
+	$(BIN)/python -m pytest -m "not flink and not prism" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,10 +3,13 @@
 Only here does one function hold the secrets of several parties.
 """
 
+import itertools
 import os
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,6 @@ from veilmeans.io.exchange import Outgoing
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.triples import Manifest, StoreRun, TripleStore, correction_name
-from veilmeans.pipelines.demo import free_ports
 from veilmeans.pipelines.keys import make_keys
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -37,6 +39,22 @@ Shards = Mapping[int, Arrays]
 NAMES = ("payco", "shop", "bank", "carrier")
 TRIPLES = {"store": "store", "rows": 1}
 """How a configuration describes what `deal_stores` makes."""
+
+
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = itertools.cycle(range(10_000 + 4_000 * (_WORKER % 5), 14_000 + 4_000 * (_WORKER % 5)))
+"""Each test process takes ports of its own, below those that the system gives to outgoing connections."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_PORTS)
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 def make_configs(
