@@ -5,7 +5,8 @@ nothing else. The party's own workers, who carry its own certificate, may get th
 
 Wire form of `do_put`: a stream of record batches with one binary column, at most `PART_SIZE` bytes each. The metadata
 of a batch is a JSON object: {"key", "size", "sha256"} opens a message, {} continues it. A message ends with its
-announced size. The gateway answers with how many messages it stored, once all of them are.
+announced size. The gateway answers each message, once it is stored, with how many of the stream it has stored so far; a
+stream may go on for many rounds (`io.line`).
 """
 
 import hashlib
@@ -80,17 +81,17 @@ class Gateway(flight.FlightServerBase):
         intake = _Intake(self, sender)
         try:
             for chunk in reader:
-                intake.take(chunk)
+                if intake.take(chunk):
+                    writer.write(pa.py_buffer(str(intake.stored).encode()))
             if intake.unfinished and _has_hung_up(context):
                 log.warning("%s hung up in the middle of a message: it has to send it again", sender)
                 return
-            stored = intake.finish()
+            intake.finish()
         except VeilmeansError as error:
             log.error("refused a message of %s: %s", sender, error.sentence)
             raise flight.FlightServerError(str(error)) from None
         finally:
             intake.abandon()
-        writer.write(pa.py_buffer(str(stored).encode()))
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         self._owner_only(context, "read messages")
@@ -134,10 +135,11 @@ class _Intake:
     def __init__(self, gateway: Gateway, sender: str) -> None:
         self._gateway, self._sender = gateway, sender
         self._open: Incoming | None = None
-        self._stored = 0
+        self.stored = 0
         self._key: Key | None = None
 
-    def take(self, chunk: Any) -> None:
+    def take(self, chunk: Any) -> bool:
+        """One part; whether it was the last of its message, which is now stored."""
         label = self._label(chunk)
         if label is not None:
             self._commit()
@@ -145,15 +147,19 @@ class _Intake:
         if self._open is None:
             raise RefusedError(f"{self._sender} sent a part of a message that it did not open")
         self._refusing(self._write, self._open, chunk)
+        if not self._open.complete:
+            return False
+        self._commit()
+        return True
 
     @property
     def unfinished(self) -> bool:
         """Whether a message was begun and its announced size has not come."""
         return self._open is not None and not self._open.complete
 
-    def finish(self) -> int:
+    def finish(self) -> None:
+        """The stream has ended: a message that lacks a part is refused."""
         self._commit()
-        return self._stored
 
     def abandon(self) -> None:
         """Drop a message that was begun and not stored, if there is one."""
@@ -200,7 +206,7 @@ class _Intake:
     def _commit(self) -> None:
         if self._open is not None:
             self._refusing(self._open.commit)
-            self._stored += 1
+            self.stored += 1
         self._open = None
 
     def _refusing(self, step: Any, *arguments: Any) -> None:

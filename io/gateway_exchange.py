@@ -18,7 +18,8 @@ import pyarrow.flight as flight
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange import Outgoing, check_size
-from veilmeans.io.gateway import LONGEST_WAIT, PART_SCHEMA, split
+from veilmeans.io.gateway import LONGEST_WAIT
+from veilmeans.io.line import Batch, Lines
 from veilmeans.io.spool import Spool
 from veilmeans.io.tls import diagnose
 from veilmeans.schemas.errors import (
@@ -61,6 +62,7 @@ class GatewayExchange:
         self._own, self._peers, self._identity = own, dict(peers), identity
         self._limit, self._timeout, self._local = limit, timeout, local
         self._clients: dict[str, flight.FlightClient] = {}
+        self._lines = {name: Lines(timeout) for name in peers}
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         by_peer: dict[str, list[tuple[Outgoing, Header]]] = {}
@@ -69,7 +71,7 @@ class GatewayExchange:
             by_peer.setdefault(message.key.recipient, []).append((message, Header.of(message.payload)))
         for peer, batch in by_peer.items():
             try:
-                self._patiently(self._peers[peer], partial(_put, batch), self._timeout)
+                self._patiently(self._peers[peer], partial(_put, self._lines[peer], batch), self._timeout)
             except PeerError:
                 self._check_refusals(batch[0][0].key)
                 raise
@@ -96,6 +98,8 @@ class GatewayExchange:
             self._act("forgive", {"run": run})
 
     def close(self) -> None:
+        for lines in self._lines.values():
+            lines.close()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -158,22 +162,9 @@ class GatewayExchange:
             self._clients.pop(door.name, None)
 
 
-def _put(
-    messages: Sequence[tuple[Outgoing, Header]], client: flight.FlightClient, options: flight.FlightCallOptions
-) -> None:
-    """One stream for all messages, one answer when they are durable."""
-    writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA, options)
-    with writer:
-        for message, header in messages:
-            label = {"key": message.key.to_json(), "size": header.size, "sha256": header.digest.hex()}
-            metadata = json.dumps(label).encode()
-            for part in split(message.payload):
-                writer.write_with_metadata(part, pa.py_buffer(metadata))
-                metadata = b"{}"
-        writer.done_writing()
-        answer = answers.read()
-    if answer is None or int(answer.to_pybytes()) != len(messages):
-        raise RefusedError(f"the gateway did not acknowledge {messages[0][0].key} and what was sent with it")
+def _put(lines: Lines, batch: Batch, client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+    del options  # a line has its own
+    lines.put(batch, client)
 
 
 def _read(ticket: flight.Ticket, client: flight.FlightClient, options: flight.FlightCallOptions) -> pa.Table:

@@ -13,7 +13,7 @@ from veilmeans.transforms.kmeans import KMeans
 
 LOCAL_FIELDS = {"data", "id", "columns", "iterations_per_pipeline"}
 """Fields of the job that are each party's own."""
-_FEW_ROWS = 1 << 16
+_FEW_ROWS = 1 << 17
 """Up to so many rows an iteration is one element."""
 
 

@@ -56,8 +56,8 @@ class TrainProgress:
         self._lock = threading.Lock()
         self._seen: set[int] = set()
         self._stage = ""
-        self._bytes = 0
-        self._began = time.monotonic()
+        self._bytes = self._told = 0
+        self._began = self._last = time.monotonic()
         self._done = self._first = 0
         self._bar = Progress(
             TextColumn("[bold]{task.fields[what]}"),
@@ -75,7 +75,7 @@ class TrainProgress:
     def showing(self, done: int) -> Iterator[None]:
         """Watch the stages of this process; `done` iterations were complete before."""
         self._done = self._first = done
-        self._began = time.monotonic()
+        self._began = self._last = time.monotonic()
         with watched_by(self._saw):
             if not self._console.is_terminal:
                 yield
@@ -83,9 +83,13 @@ class TrainProgress:
             with self._bar:
                 yield
 
-    def finished_iteration(self, done: int, seconds: float, sent: int) -> None:
-        """A pipeline has ended; `done` iterations are complete."""
-        self._done = done
+    def passed(self, done: int, sent: int = 0) -> None:
+        """`done` iterations are complete; `sent` bytes, where workers elsewhere have sent them."""
+        if done <= self._done:
+            return
+        now = time.monotonic()
+        self._done, seconds, self._last = done, now - self._last, now
+        sent, self._told = (self._bytes - self._told if self._bytes else sent), self._bytes
         if self._console.is_terminal:
             self._show()
         else:
@@ -102,6 +106,7 @@ class TrainProgress:
 
     def _saw(self, iteration: int, stage: str, shard: int, sent: int) -> None:
         with self._lock:
+            self.passed(iteration)
             if stage != self._stage:
                 self._stage, self._seen = stage, set()
             self._seen.add(shard)

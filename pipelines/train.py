@@ -38,6 +38,10 @@ from veilmeans.transforms.seat import Seat
 log = logging.getLogger(__name__)
 
 
+_ITERATIONS = 10
+"""In one pipeline, where each is one call."""
+
+
 @dataclass(frozen=True)
 class Ready:
     """A party before the handshake: its data are read and its store is there."""
@@ -123,7 +127,8 @@ def _build_operands(job: Job, pipeline: beam.Pipeline) -> None:
 
 def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> int:
     """Pipelines of iterations until the run has stopped; how many iterations it took."""
-    config, limit, step = ready.config, ready.job.max_iter, ready.job.iterations_per_pipeline
+    config, limit = ready.config, ready.job.max_iter
+    step = ready.job.iterations_per_pipeline or (_ITERATIONS if job.whole else 1)
     store = kept(job.seat.open())
     done = store.newest()
     progress = TrainProgress(limit, len(job.shards))
@@ -136,7 +141,7 @@ def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> i
             done = store.newest()
             seconds = time.perf_counter() - begin
             report.add_iterations(done, seconds, stages)
-            progress.finished_iteration(done, seconds, sent(stages))
+            progress.passed(done, sent(stages))
     return done
 
 

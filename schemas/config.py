@@ -57,7 +57,7 @@ class ExchangeConfig(Part):
 
     kind: Literal["gateway", "files"] = Field("gateway", description="Arrow Flight gateways, or files in outboxes")
     outbox: str | None = Field(None, description="our outbox: a folder on any Beam filesystem (kind: files)")
-    max_message_mb: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="largest message, in MB")
+    max_message_mb: Annotated[int, Field(ge=1, le=1024)] = Field(256, description="largest message, in MB")
     timeout_s: Annotated[float, Field(gt=0)] = Field(120, description="how long to wait for a peer before giving up")
     shape: Shape | None = None
 
@@ -67,14 +67,14 @@ class EngineConfig(Part):
 
     runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="worker threads or processes of DirectRunner")
-    rows_per_shard: Annotated[int, Field(ge=1, le=1 << 24)] = Field(16_384, description="rows in one shard")
+    rows_per_shard: Annotated[int, Field(ge=1, le=1 << 24)] = Field(65_536, description="rows in one shard")
     state: Literal["auto", "memory", "scratch", "value"] = Field(
         "auto", description="where states wait at the barrier; auto: in memory on DirectRunner, else in scratch"
     )
     rounds: Literal["auto", "stages", "whole"] = Field(
         "auto",
         description="stages: each round is a Beam stage over shards; whole: one call runs all rounds of an iteration; "
-        "auto: whole for up to 65,536 rows",
+        "auto: whole for up to 131,072 rows",
     )
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="how often a failed pipeline is run at most")
     options: tuple[str, ...] = Field((), description="further Beam options, as on a command line")

@@ -128,8 +128,10 @@ class KMeansJob(Part):
         1e-4,
         description="stop when the centroids' squared movement is below this in sum; 0: never, and nothing is opened",
     )
-    iterations_per_pipeline: Annotated[int, Field(ge=1, le=100)] = Field(
-        1, description="iterations in one Beam pipeline: more for engines that are slow to start one"
+    iterations_per_pipeline: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        None,
+        description="iterations in one Beam pipeline, more for engines that are slow to start one; none: 10 where an "
+        "iteration is one call (engine.rounds), else 1",
     )
     init: InitConfig = InitConfig()
     normalise: NormaliseConfig = NormaliseConfig()

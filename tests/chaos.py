@@ -290,7 +290,10 @@ def send_raw(client: flight.FlightClient, parts: Sequence[Part], schema: pa.Sche
             else:
                 writer.write_with_metadata(batch, pa.py_buffer(metadata))
         writer.done_writing()
-        return int(answers.read().to_pybytes())
+        stored = 0
+        while (answer := answers.read()) is not None:
+            stored = int(answer.to_pybytes())
+        return stored
 
 
 class Party:

@@ -87,7 +87,7 @@ def with_field(**fields: Any) -> Change:
 DIFFERENCES: dict[str, tuple[Change, str, str]] = {
     "parties": (with_field(parties=("shop", "payco")), "payco, shop", "shop, payco"),
     "dealer": (with_field(dealer=None), "notary", "not set"),
-    "engine.rows_per_shard": (with_shards(7), "16,384", "7"),
+    "engine.rows_per_shard": (with_shards(7), "65,536", "7"),
     "sums.product": (with_job(product=("shop.a", "payco.a")), "payco.a, shop.a", "shop.a, payco.a"),
     "sums.bound": (with_job(bound=2000), "10", "2,000"),
     "triples.store": (with_triples(store="november"), "october", "november"),
@@ -306,7 +306,7 @@ def agree_offline(
 OFFLINE: dict[str, tuple[Change, str, str]] = {
     "parties": (with_field(parties=("shop", "payco")), "payco, shop", "shop, payco"),
     "dealer": (with_field(dealer="bank"), "notary", "bank"),
-    "engine.rows_per_shard": (with_shards(7), "16,384", "7"),
+    "engine.rows_per_shard": (with_shards(7), "65,536", "7"),
     "triples.rows": (with_triples(rows=6000), "5", "6,000"),
     "triples.runs": (with_triples(runs=3), "1", "3"),
     "triples.iterations": (with_triples(iterations=20), "1", "20"),

@@ -150,12 +150,12 @@ def test_dropping_all_bits_is_refused() -> None:
 def test_layouts_follow_the_order_of_the_parties() -> None:
     upright = config(features={"shop": 5, "payco": 1})
     assert upright.kmeans is not None
-    assert layout_of(upright, upright.kmeans) == vertical(100, (1, 5), 16_384)
+    assert layout_of(upright, upright.kmeans) == vertical(100, (1, 5), 65_536)
     flat = config(
         layout="horizontal", rows={"shop": 7, "payco": 9}, features=2, normalise={"method": "none", "bound": 1}
     )
     assert flat.kmeans is not None
-    assert layout_of(flat, flat.kmeans) == horizontal((9, 7), 2, 16_384)
+    assert layout_of(flat, flat.kmeans) == horizontal((9, 7), 2, 65_536)
 
 
 def test_a_configuration_without_a_job_has_no_plan() -> None:

@@ -21,7 +21,7 @@ def test_a_terminal_sees_iteration_stage_shards_bytes_and_time_left() -> None:
     with progress.showing(done=2):
         tell(2, "assign.03.prefix16", 0, 1_500_000)
         tell(2, "assign.03.prefix16", 1, 1_000_000)
-        progress.finished_iteration(3, 1.0, 2_500_000)
+        progress.passed(3)
         tell(3, "distance.00.cross", 0, 0)
     text = out.getvalue()
     for part in ("iteration 4 of at most 10", "distance.00.cross 1/3 shards", "2.5 MB sent", "at most 0 s left"):
@@ -32,12 +32,15 @@ def test_elsewhere_each_iteration_is_a_line(caplog: pytest.LogCaptureFixture) ->
     console, out = consoles(terminal=False)
     progress = TrainProgress(3, shards=1, console=console)
     with caplog.at_level(logging.INFO), progress.showing(done=0):
-        tell(0, "assign.00.pair", 0, 10)
-        progress.finished_iteration(1, 0.5, 2_000_000)
-        progress.finished_iteration(3, 0.5, 2_000_000)
+        tell(0, "assign.00.pair", 0, 1_000_000)
+        tell(1, "assign.00.pair", 0, 3_000_000)
+        progress.passed(1, 2_000_000)
+        progress.passed(3, 5_000_000)
     assert out.getvalue() == ""
-    assert caplog.messages[0].startswith("iteration 1 of at most 3: 0.50 s, 2.00 MB sent, at most 0 s left")
-    assert caplog.messages[1] == "iteration 3 of at most 3: 0.50 s, 2.00 MB sent"
+    assert caplog.messages == [
+        "iteration 1 of at most 3: 0.00 s, 1.00 MB sent, at most 0 s left",
+        "iteration 3 of at most 3: 0.00 s, 5.00 MB sent",
+    ]
 
 
 def test_long_times_are_told_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +49,7 @@ def test_long_times_are_told_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None
     progress = TrainProgress(11, shards=1, console=consoles(terminal=False)[0])
     with progress.showing(done=0):
         now[0] = 60.0
-        progress.finished_iteration(1, 60, 0)
+        progress.passed(1)
         assert progress.left() == "at most 10.0 min left"
 
 
