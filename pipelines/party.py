@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
+from apache_beam.runners.worker.statesampler import StateSampler
 
 from veilmeans.crypto import prg
 from veilmeans.io.connect import embedded_gateway, open_exchange
@@ -68,7 +69,12 @@ def run_pipeline(config: JobConfig, build: Callable[[beam.Pipeline], object]) ->
     raise VeilmeansError("engine.attempts must be at least 1")
 
 
+_SAMPLING_MS = 5
+"""Beam's state sampler sleeps up to 200 ms, and a stage waits for its last sleep: a tenth of the time of a run."""
+
+
 def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> PipelineResult:
+    StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
     pipeline = beam.Pipeline(runner=_runner(config), options=_options(config))
     build(pipeline)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import apache_beam as beam
 import pyarrow as pa
 
-from veilmeans.schemas.arrays import Array, from_stream, to_stream
+from veilmeans.schemas.arrays import Array, from_stream, nbytes, to_stream
 
 _VALUE, _REFERENCE = b"V", b"R"
 _PADDING = b"\0" * 7
@@ -35,6 +35,10 @@ class ShardCoder(beam.coders.Coder):
         if encoded[:1] == _REFERENCE:
             return Shard(reference=encoded[1:].decode())
         return Shard(arrays=from_stream(pa.py_buffer(encoded).slice(8)))
+
+    def estimate_size(self, value: Shard) -> int:
+        """For Beam's byte counters; by itself Beam would encode the whole shard to see how long it is."""
+        return nbytes(value.arrays) if value.reference is None else len(value.reference)
 
     def is_deterministic(self) -> bool:
         return True
