@@ -198,7 +198,9 @@ class Scene:
 
 
 def make_scene(folder: Path, kind: str, parties: int = 2, timeout: float = 30.0, **fields: object) -> Scene:
-    configs = make_configs(folder, parties, kind, exchange={"timeout_s": timeout}, triples=TRIPLES, **fields)
+    configs = make_configs(
+        folder, parties, kind, exchange={"timeout_s": timeout, "max_message_mb": 64}, triples=TRIPLES, **fields
+    )
     held: list[dict[int, Arrays]] = [{} for _ in range(parties)]
     rng = np.random.default_rng(5)
     for shard in range(SHARDS):

@@ -116,3 +116,9 @@ def test_a_slice_of_what_was_read_is_written_alone_too() -> None:
     again = to_stream({"x": read[100:110]})
     assert again.size < FRAMING
     assert_same(from_stream(again), {"x": np.arange(100, 110, dtype=np.uint64)})
+
+
+def test_a_shard_s_size_is_told_without_encoding_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ShardCoder, "encode", None)
+    assert ShardCoder().estimate_size(Shard(arrays={"x": np.zeros((3, 5), np.uint64)})) == 120
+    assert ShardCoder().estimate_size(Shard(reference="memory/x")) == 8

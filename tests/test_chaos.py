@@ -670,7 +670,7 @@ def test_sigterm_ends_a_gateway_though_a_peer_holds_a_stream(tmp_path: Path) -> 
     scene = make_scene(tmp_path, "gateway")
     with gateway_process(scene.file("payco")) as gateway:
         exchange_of_shop(scene, timeout=PATIENCE).put_all([message()])
-        sent = message(number=1)
+        sent = Outgoing.of(message(number=1).key, {"e": np.zeros(700_000)})  # more than one part
         peer = in_a_process(send_half, scene.file("payco"), scene.file("shop"), sent.key, sent.payload.to_pybytes())
         inbox = scene.configs["payco"].storage / "inbox"
         wait_for(lambda: any(name.endswith(".part") for name in files_below(inbox)))

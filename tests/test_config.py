@@ -315,7 +315,7 @@ def test_a_job_of_k_means_is_read(tmp_path: Path, make: Callable[[], Raw]) -> No
     assert job is not None
     assert job.layout == make.__name__
     assert job.data == str(tmp_path.resolve() / "data.csv")
-    assert (job.max_iter, job.tol, job.iterations_per_pipeline, job.drop_bits) == (10, 1e-4, 1, None)
+    assert (job.max_iter, job.tol, job.iterations_per_pipeline, job.drop_bits) == (10, 1e-4, None, None)
     assert (job.init.method, job.init.seed, job.init.indices) == ("indices", 0, None)
     assert job.reveal.model_dump() == {"assignments": (), "centroids": (), "columns": "own", "inertia": ()}
     assert load_config(write_config(config, tmp_path / "again.yaml")) == config

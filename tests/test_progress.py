@@ -39,8 +39,15 @@ def test_elsewhere_each_iteration_is_a_line(caplog: pytest.LogCaptureFixture) ->
     assert out.getvalue() == ""
     assert caplog.messages == [
         "iteration 1 of at most 3: 0.00 s, 1.00 MB sent, at most 0 s left",
-        "iteration 3 of at most 3: 0.00 s, 5.00 MB sent",
+        "iteration 3 of at most 3: 0.00 s, 3.00 MB sent",
     ]
+
+
+def test_what_workers_elsewhere_have_sent_is_told_when_their_pipeline_ends(caplog: pytest.LogCaptureFixture) -> None:
+    progress = TrainProgress(3, shards=1, console=consoles(terminal=False)[0])
+    with caplog.at_level(logging.INFO), progress.showing(done=0):
+        progress.passed(3, 5_000_000)
+    assert caplog.messages == ["iteration 3 of at most 3: 0.00 s, 5.00 MB sent"]
 
 
 def test_long_times_are_told_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ def make_world(folder: Path, layout: str, **job: Any) -> World:
         shapes["normalise"] = {"aggregate": True}
     reveal = {"assignments": BOTH, "centroids": BOTH, "inertia": ["payco"]}
     kmeans = {"layout": layout, "clusters": CLUSTERS, "max_iter": ITERATIONS, "tol": 0, "reveal": reveal, **shapes}
+    kmeans["iterations_per_pipeline"] = 1  # messages are dropped after each pipeline
     configs = make_configs(
         folder,
         dealer=DEALER,
