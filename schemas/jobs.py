@@ -12,6 +12,12 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _no_double(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(value)) != len(value):
+        raise ValueError("a column stands there twice")
+    return value
+
+
 class SumsJob(Part):
     """Column sums and one inner product over the parties' columns about the same rows."""
 
@@ -22,12 +28,7 @@ class SumsJob(Part):
         description="every value is at most this in magnitude; agreed by all"
     )
 
-    @field_validator("columns")
-    @classmethod
-    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("a column stands there twice")
-        return value
+    _columns = field_validator("columns")(_no_double)
 
 
 Counts = int | dict[str, int]
@@ -140,12 +141,7 @@ class KMeansJob(Part):
     )
     reveal: RevealConfig = RevealConfig()
 
-    @field_validator("columns")
-    @classmethod
-    def _columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("a column stands there twice")
-        return value
+    _columns = field_validator("columns")(_no_double)
 
     @field_validator("rows", "features")
     @classmethod
