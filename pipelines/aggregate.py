@@ -4,6 +4,7 @@ Opened are, for each column, the lowest and highest value (minmax) or mean and d
 """
 
 import json
+import logging
 from collections.abc import Sequence
 from functools import partial, reduce
 
@@ -21,6 +22,8 @@ from veilmeans.transforms.plan import Work
 from veilmeans.transforms.seat import Seat
 from veilmeans.transforms.statistics import MOMENTS, bounds, extremes, low_and_high, mean_and_deviation, sums
 from veilmeans.transforms.trace import Shapes
+
+log = logging.getLogger(__name__)
 
 
 def aggregate_work(job: KMeansJob, layout: Layout) -> tuple[Work, ...]:
@@ -46,7 +49,10 @@ def aggregate_scaling(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> S
 
 
 def _open_scale(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling:
-    if kmeans_job(config).normalise.method == "minmax":
+    minmax = kmeans_job(config).normalise.method == "minmax"
+    what = "lowest and highest value" if minmax else "mean and deviation"
+    log.info("opening to all parties: %s of each of %d columns, over all rows together", what, len(scan.columns))
+    if minmax:
         own = bounds(np.array(scan.low), np.array(scan.high), scan.columns)
         opened = run_bare(extremes(config.me.count), seat.open(), {0: {"x": own}})[0]["x"]
         low, high = low_and_high(opened)

@@ -21,7 +21,10 @@ from veilmeans.schemas.errors import VeilmeansError, recall
 
 app = typer.Typer(
     help="K-means for companies that may not show each other their data. "
-    "Each party runs its own commands with its own configuration; flags a command does not know go to Beam.",
+    "Each party runs its own commands with its own configuration; flags a command does not know go to Beam. "
+    "`veilmeans init` writes example configurations and says what to do with them.",
+    epilog="Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent, "
+    "6 a message was refused, 7 certificate, 8 storage, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
