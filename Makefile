@@ -25,6 +25,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.arithmetic --json benchmarks/results/arithmetic.json
 	$(BIN)/python -m benchmarks.dealer --json benchmarks/results/dealer.json
 	$(BIN)/python -m benchmarks.paper --json benchmarks/results/paper.json
+	$(BIN)/python -m benchmarks.scale --json benchmarks/results/scale.json
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py
