@@ -7,7 +7,6 @@ bytes of the stores, and the largest peak memory of a party's process.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,8 +23,7 @@ import pyarrow.parquet
 import yaml
 
 from veilmeans.pipelines.demo import free_ports
-from veilmeans.pipelines.init import Example, write_examples
-from veilmeans.pipelines.keys import make_keys
+from veilmeans.pipelines.init import Example, write_trial
 
 PARTIES = ("payco", "shop")
 BLOCK = 1 << 18
@@ -91,13 +89,8 @@ def _write(folder: Path, shape: Shape) -> None:
         ports=ports,
         data="data.parquet",
     )
-    write_examples(folder, example)
+    write_trial(folder, example)
     for member in members:
-        make_keys(member, folder / member / "keys", days=7)
-    for member in members:
-        (folder / member / "peers").mkdir()
-        for peer in members:
-            shutil.copy(folder / peer / "keys" / f"{peer}.crt", folder / member / "peers")
         _adjust(folder / member / "config.yaml", shape)
     _write_data(folder, shape, widths)
 

@@ -33,6 +33,11 @@ def aggregate_work(job: KMeansJob, layout: Layout) -> tuple[Work, ...]:
     return (Work(extremes(layout.parties), partial(_bounds_shape, layout), sharded=False, first=True),)
 
 
+def opened_statistics(job: KMeansJob) -> str:
+    """What the aggregate tells of each column, to all parties."""
+    return "lowest and highest value" if job.normalise.method == "minmax" else "mean and deviation"
+
+
 def _bounds_shape(layout: Layout, block: Block) -> Sequence[Shapes]:
     del block
     return [{"x": ((2, layout.total_features), "uint64")}] * layout.parties
@@ -49,10 +54,9 @@ def aggregate_scaling(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> S
 
 
 def _open_scale(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling:
-    minmax = kmeans_job(config).normalise.method == "minmax"
-    what = "lowest and highest value" if minmax else "mean and deviation"
-    log.info("opening to all parties: %s of each of %d columns, over all rows together", what, len(scan.columns))
-    if minmax:
+    job, columns = kmeans_job(config), len(scan.columns)
+    log.info("opening to all parties: %s of each of %d columns, over all rows", opened_statistics(job), columns)
+    if job.normalise.method == "minmax":
         own = bounds(np.array(scan.low), np.array(scan.high), scan.columns)
         opened = run_bare(extremes(config.me.count), seat.open(), {0: {"x": own}})[0]["x"]
         low, high = low_and_high(opened)

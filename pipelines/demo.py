@@ -26,10 +26,18 @@ from rich.table import Table
 
 from veilmeans.crypto.lloyd import Real, lloyd, nearest
 from veilmeans.io.results import ASSIGNMENTS, CENTROIDS
-from veilmeans.pipelines.fraud import KINDS, Transactions, distances, found, found_alone, make_transactions, scaled
-from veilmeans.pipelines.init import Example, write_examples
+from veilmeans.pipelines.fraud import (
+    KINDS,
+    Transactions,
+    distances,
+    features,
+    found,
+    found_alone,
+    make_transactions,
+    scaled,
+)
+from veilmeans.pipelines.init import Example, write_trial
 from veilmeans.pipelines.jobs import layout_of
-from veilmeans.pipelines.keys import make_keys
 from veilmeans.pipelines.prepare import kmeans_job
 from veilmeans.pipelines.report import sent
 from veilmeans.pipelines.start import start_rows
@@ -78,21 +86,10 @@ def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
         id="transaction",
     )
     transactions = make_transactions(rows, FEATURES, SEED)
-    write_examples(folder, example)
-    for name in members:
-        make_keys(name, folder / name / "keys", days=7)
-    for name in members:
-        for peer in members:
-            if peer != name:
-                _copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")
+    write_trial(folder, example)
     for name, table in transactions.tables.items():
         pyarrow.csv.write_csv(table, folder / name / "data.csv")
     return transactions
-
-
-def _copy(file: Path, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    shutil.copy(file, folder)
 
 
 def _remove_old(folder: Path) -> None:
@@ -135,7 +132,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _outcome(folder: Path, transactions: Transactions) -> Table:
     """What was found, beside plaintext Lloyd from the same start on both companies' data."""
-    labels, centres = _labels(folder), _centres(folder)
+    labels, centres = _labels(folder), _centres(folder, transactions)
     rows = {name: scaled(table) for name, table in transactions.tables.items()}
     joint = np.hstack(list(rows.values()))
     plain = _plain_labels(folder, joint, _report(folder, "payco"))
@@ -170,17 +167,10 @@ def _labels(folder: Path) -> NDArray[np.int32]:
     return labels
 
 
-def _centres(folder: Path) -> dict[str, Real]:
+def _centres(folder: Path, transactions: Transactions) -> dict[str, Real]:
     """Each company's centroids of its own features, on the scale of `scaled`."""
-    centres = {}
-    for name in FEATURES:
-        table = pyarrow.parquet.read_table(_run_folder(folder, name) / CENTROIDS).drop_columns(["cluster"])
-        values = np.stack([table.column(column).to_numpy() for column in table.column_names], axis=1)
-        data = pyarrow.csv.read_csv(folder / name / "data.csv").select(table.column_names)
-        rows = np.stack([data.column(column).to_numpy() for column in data.column_names], axis=1)
-        low, high = rows.min(axis=0), rows.max(axis=0)
-        centres[name] = (values - low) / (high - low)
-    return centres
+    opened = {name: pyarrow.parquet.read_table(_run_folder(folder, name) / CENTROIDS) for name in FEATURES}
+    return {name: scaled(transactions.tables[name], features(table)) for name, table in opened.items()}
 
 
 def _costs(folder: Path, offline: float, online: float) -> Table:

@@ -42,11 +42,16 @@ def make_transactions(rows: int, widths: dict[str, int], seed: int) -> Transacti
     return Transactions(tables, fraud)
 
 
-def scaled(table: pa.Table) -> Real:
-    """The features, min-max normalised."""
-    values = np.stack([table.column(name).to_numpy() for name in table.column_names[1:]], axis=1)
-    low, high = values.min(axis=0), values.max(axis=0)
-    return np.asarray((values - low) / np.where(high > low, high - low, 1))
+def features(table: pa.Table) -> Real:
+    """All columns but the first, which is the id or the cluster's number."""
+    return np.stack([table.column(name).to_numpy() for name in table.column_names[1:]], axis=1)
+
+
+def scaled(table: pa.Table, values: Real | None = None) -> Real:
+    """The features, or other values of them, by the min-max scale of the table."""
+    rows = features(table)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return np.asarray(((rows if values is None else values) - low) / np.where(high > low, high - low, 1))
 
 
 def distances(rows: Real, labels: NDArray[np.integer], centres: Real) -> Real:

@@ -1,10 +1,12 @@
 """`veilmeans init`: example configurations of a K-means run, one folder for each party, ready to be filled in."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from veilmeans.io.files import write_text
+from veilmeans.pipelines.keys import make_keys
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError
 
@@ -88,6 +90,18 @@ def write_examples(folder: Path, example: Example) -> list[Path]:
         load_config(file)
         files.append(file)
     return files
+
+
+def write_trial(folder: Path, example: Example) -> None:
+    """Everyone on one machine: the examples, keys for a week, and each other's certificates."""
+    write_examples(folder, example)
+    for name in example.members:
+        make_keys(name, folder / name / "keys", days=7)
+    for name in example.members:
+        (folder / name / "peers").mkdir()
+        for peer in example.members:
+            if peer != name:
+                shutil.copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")
 
 
 def config_text(party: str, example: Example) -> str:

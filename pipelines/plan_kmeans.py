@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from veilmeans.io.connect import load_identity, load_peer_certificates
-from veilmeans.pipelines.jobs import job_plan, kmeans_of
+from veilmeans.pipelines.aggregate import opened_statistics
+from veilmeans.pipelines.jobs import job_plan
 from veilmeans.pipelines.prepare import kmeans_job, runs_whole
 from veilmeans.pipelines.train import get_ready
 from veilmeans.schemas.config import JobConfig
@@ -20,8 +21,7 @@ def plan_kmeans(config: JobConfig) -> RenderableType:
     """Check configuration, certificates, data and store; then the stages, their rounds and what each of them sends."""
     load_identity(config)
     load_peer_certificates(config)
-    kmeans = kmeans_of(config)
-    get_ready(config)
+    kmeans = get_ready(config).kmeans
     return Group(*_heading(config, kmeans), _table(config, kmeans, job_plan(config)), *_opened(config))
 
 
@@ -67,8 +67,7 @@ def _opened(config: JobConfig) -> list[str]:
         [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"] if job.tol else []
     )
     if job.normalise.aggregate:
-        what = "lowest and highest value" if job.normalise.method == "minmax" else "mean and deviation"
-        lines.append(f"opened before the first: {what} of each column, to all")
+        lines.append(f"opened before the first: {opened_statistics(job)} of each column, to all")
     reveal = job.reveal.model_dump(include={"assignments", "centroids", "inertia"})
     lines += [f"opened at the end: {what} to {', '.join(who)}" for what, who in reveal.items() if who]
     return lines or ["nothing will be opened"]

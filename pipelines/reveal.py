@@ -32,7 +32,7 @@ from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol
-from veilmeans.transforms.lloyd import Job, Seated, kept, run_and_report
+from veilmeans.transforms.lloyd import Job, Seated, kept, run_and_report, stopped
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 from veilmeans.transforms.seat import OpenSeat, Seat
 
@@ -81,7 +81,7 @@ class Finished:
             raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
         kmeans = kmeans_of(config)
         seat = Seat(config, saved["binding"])
-        job = Job(kmeans, seat, Path(saved["prepared"]), None, runs_whole(config, kmeans))
+        job = Job(kmeans, seat, Path(saved["prepared"]), runs_whole(config, kmeans))
         scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
         return cls(config, job, saved["iterations"], scaling, tuple(saved["columns"]), saved["id"])
 
@@ -120,15 +120,16 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished, reveal)
-    _require_inertia(finished, policy)
+    checkpoint = kept(finished.job.seat.open()).read(finished.done)
+    _require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
-    found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": _stopped(finished)}
+    found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
     if policy.assignments:
         stages |= counters(run_pipeline(config, partial(_build, finished.seated(), policy)))
         if config.me.index in policy.assignments:
             found["assignments"] = str(_write_assignments(finished))
     if policy.centroids or policy.inertia:
-        opened, tallies = _open_centres(finished, policy)
+        opened, tallies = _open_centres(finished, policy, checkpoint)
         stages |= {stage: tally.counts() for stage, tally in tallies.items()}
         found |= _write_centres(finished, policy, opened)
     write_result(config.run_folder, found)
@@ -136,17 +137,12 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     return found
 
 
-def _require_inertia(finished: Finished, policy: Policy) -> None:
-    if policy.inertia and "inertia" not in kept(finished.job.seat.open()).read(finished.done):
+def _require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
+    if policy.inertia and "inertia" not in checkpoint:
         raise ConfigError(
             f"run {finished.config.run!r} kept no inertia, because kmeans.reveal.inertia named nobody when it was "
             "trained: leave it out, or train a new run"
         )
-
-
-def _stopped(finished: Finished) -> bool:
-    """Whether the centroids had come to rest."""
-    return bool(kept(finished.job.seat.open()).read(finished.done)["stop"].any())
 
 
 def _build(job: Job, policy: Policy, pipeline: beam.Pipeline) -> None:
@@ -216,9 +212,7 @@ def _labelled(finished: Finished) -> Iterator[tuple[pa.Array, Array]]:
             yield read_ids(finished.job.prepared, place.index), labels
 
 
-def _open_centres(finished: Finished, policy: Policy) -> tuple[Arrays, Tallies]:
-    seat = finished.seated().seat.open()
-    checkpoint = kept(seat).read(finished.done)
+def _open_centres(finished: Finished, policy: Policy, checkpoint: Arrays) -> tuple[Arrays, Tallies]:
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
@@ -226,7 +220,7 @@ def _open_centres(finished: Finished, policy: Policy) -> tuple[Arrays, Tallies]:
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
     tallies: Tallies = {}
-    return run_bare(open_centres(policy), seat, {0: state}, tallies)[0], tallies
+    return run_bare(open_centres(policy), finished.seated().seat.open(), {0: state}, tallies)[0], tallies
 
 
 def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[str, object]:

@@ -16,7 +16,7 @@ from veilmeans.io.exchange import Exchange
 from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.io.prepare import Prepared, Scaling, Scan
 from veilmeans.io.results import RESULT
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.agreement import check_ids, train_terms
 from veilmeans.pipelines.jobs import kmeans_of
@@ -32,6 +32,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.bare import Tallies, run_bare
+from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.lloyd import ExchangeOperands, Job, LloydIteration, kept, stopped
 from veilmeans.transforms.seat import Seat
 
@@ -48,6 +49,7 @@ class Ready:
 
     config: JobConfig
     job: KMeansJob
+    kmeans: KMeans
     scan: Scan
     scaling: Scaling | None
     store: TripleStore
@@ -81,8 +83,7 @@ def run_train(config: JobConfig) -> Path:
 
 def get_ready(config: JobConfig) -> Ready:
     """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms."""
-    job = kmeans_job(config)
-    kmeans_of(config)
+    job, kmeans = kmeans_job(config), kmeans_of(config)
     scan = scan_data(config)
     scaling = local_scaling(config, scan)
     if scaling is not None:
@@ -91,16 +92,15 @@ def get_ready(config: JobConfig) -> Ready:
     binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=LOCAL_FIELDS | {"reveal"}))
     terms = train_terms(config, job, scan, binding)
     check_bindings(config.run_folder, config.party, terms)
-    return Ready(config, job, scan, scaling, store, binding, terms)
+    return Ready(config, job, kmeans, scan, scaling, store, binding, terms)
 
 
 def _take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Scaling]:
-    config, scan = ready.config, ready.scan
+    config, kmeans, scan = ready.config, ready.kmeans, ready.scan
     seat = Seat(config, ready.binding, store_number=claim_triples(exchange, config, ready.store, ready.binding))
-    kmeans = kmeans_of(config)
     scaling = ready.scaling or aggregate_scaling(config, seat, scan, kmeans.layout.total_rows)
     prepared = encode_data(config, scan, scaling)
-    job = Job(kmeans, seat, prepared.folder, ready.store.manifest, runs_whole(config, kmeans))
+    job = Job(kmeans, seat, prepared.folder, runs_whole(config, kmeans))
     _begin(ready, job, prepared)
     return job, scaling
 
@@ -136,7 +136,7 @@ def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> i
         while done < limit and not stopped(store.read(done)):
             begin = time.perf_counter()
             last = min(done + step, limit)
-            stages = counters(run_pipeline(config, partial(_build_iterations, job, done, last)))
+            stages = counters(run_pipeline(config, partial(_build_iterations, job, ready.store.manifest, done, last)))
             collect(exchange, config, before=done - 1)
             done = store.newest()
             seconds = time.perf_counter() - begin
@@ -145,7 +145,7 @@ def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> i
     return done
 
 
-def _build_iterations(job: Job, done: int, last: int, pipeline: beam.Pipeline) -> None:
+def _build_iterations(job: Job, manifest: Manifest, done: int, last: int, pipeline: beam.Pipeline) -> None:
     numbers = pipeline | beam.Create([done])
     for iteration in range(done, last):
-        numbers = numbers | LloydIteration(replace(job, seat=replace(job.seat, iteration=iteration)))
+        numbers = numbers | LloydIteration(replace(job, seat=replace(job.seat, iteration=iteration)), manifest)

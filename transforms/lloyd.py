@@ -33,13 +33,11 @@ from veilmeans.transforms.triples import CheckTriples, check_shard
 
 @dataclass(frozen=True)
 class Job:
-    """One party's side of a K-means run: what it plays, where its own rows are, what its store serves."""
+    """One party's side of a K-means run: what it plays, where its own rows are, whether an iteration is one call."""
 
     kmeans: KMeans
     seat: Seat
     prepared: Path
-    manifest: Manifest | None
-    """None where no triples are used any more."""
     whole: bool
 
     def place(self, shard: int) -> Place:
@@ -183,12 +181,16 @@ class FinishIteration(Seated):
 class WholeIteration(Seated):
     """All rounds of all shards in one call: one element cannot wait for another."""
 
+    def __init__(self, job: Job, manifest: Manifest) -> None:
+        super().__init__(job)
+        self.manifest = manifest
+
     def process(self, done: int) -> Iterator[int]:
         job, seat = self.job, self.seat
         if stopped(kept(seat).read(done)):
             return
         for shard in job.shards:
-            check_shard(seat.triples, job.manifest, seat.iteration, shard)
+            check_shard(seat.triples, self.manifest, seat.iteration, shard)
         operands = {shard: load_operands(job, seat, shard) for shard in job.shards}
         centres = load_centres(seat)
         states = run_and_report(job.kmeans.distance, seat, {s: {**x, **centres} for s, x in operands.items()})
@@ -201,9 +203,10 @@ class WholeIteration(Seated):
 
 @dataclass
 class LloydIteration(beam.PTransform):
-    """done in, done + 1 out; nothing where the run has stopped."""
+    """done in, done + 1 out; nothing where the run has stopped. `manifest` is of the store that the run has claimed."""
 
     job: Job
+    manifest: Manifest
 
     def __post_init__(self) -> None:
         super().__init__(f"Iteration {self.job.seat.iteration + 1}")
@@ -211,13 +214,13 @@ class LloydIteration(beam.PTransform):
     def expand(self, done: beam.PCollection[int]) -> beam.PCollection[int]:
         job = self.job
         if job.whole:
-            return done | "Iterate" >> beam.ParDo(WholeIteration(job)).with_output_types(int)
+            return done | "Iterate" >> beam.ParDo(WholeIteration(job, self.manifest)).with_output_types(int)
         return (
             done
             | "Shards" >> beam.ParDo(ListShards(job)).with_output_types(int)
             | "Spread" >> beam.Reshuffle()
             | "Load" >> beam.ParDo(LoadShard(job)).with_output_types(tuple[int, Shard])
-            | "Check triples" >> CheckTriples(job.seat, job.manifest)
+            | "Check triples" >> CheckTriples(job.seat, self.manifest)
             | "Distance" >> RunProtocol(job.kmeans.distance, job.seat)
             | "Assign" >> RunProtocol(job.kmeans.assign, job.seat)
             | "Keep" >> beam.ParDo(KeepAndReload(job)).with_output_types(tuple[int, Shard])

@@ -19,7 +19,7 @@ class CheckTriples(beam.PTransform):
     """Shards in, the same shards out; a store that is not the driver's, or lacks a shard's file, ends the run here."""
 
     seat: Seat
-    manifest: Manifest | None
+    manifest: Manifest
 
     def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
         manifest = beam.pvalue.AsSingleton(shards.pipeline | "Manifest" >> beam.Create([self.manifest]))
@@ -38,10 +38,9 @@ class _CheckShard(beam.DoFn):
         yield element
 
 
-def check_shard(claimed: StoreRun | None, manifest: Manifest | None, iteration: int, shard: int) -> None:
+def check_shard(claimed: StoreRun | None, manifest: Manifest, iteration: int, shard: int) -> None:
     """Whether the store that a worker sees is the one the job was planned with, and has this shard."""
-    if claimed is None or manifest is None or claimed.store.manifest != manifest:
-        name = f" {manifest.store!r}" if manifest else ""
-        raise StorageError(f"a worker does not see the triple store{name}: is `storage` shared with it?")
+    if claimed is None or claimed.store.manifest != manifest:
+        raise StorageError(f"a worker does not see the triple store {manifest.store!r}: is `storage` shared with it?")
     if iteration >= manifest.iterations or not claimed.serves(iteration, shard):
         raise StorageError(f"the triple store {manifest.store!r} has nothing for iteration {iteration}, shard {shard}")
