@@ -22,6 +22,7 @@ setup(
     install_requires=[
         "apache-beam>=2.77,<2.78",
         "cryptography>=46,<51",
+        "gmpy2>=2.2,<3",
         "numba>=0.62,<0.69",
         "numpy>=2.0,<2.5",
         "pyarrow>=20,<26",
@@ -32,8 +33,10 @@ setup(
         "typer>=0.20,<1",
     ],
     extras_require={
+        "paillier": ["phe>=1.5,<2"],
         "dev": [
             "hypothesis>=6.130,<7",
+            "phe>=1.5,<2",
             "scikit-learn>=1.6,<2",
             "mypy>=2.4,<2.5",
             "pytest>=9,<10",

@@ -56,13 +56,24 @@ def nbytes(arrays: Arrays) -> int:
 
 
 def _tensor(array: Array) -> pa.Array:
-    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    flat = _flat(np.ascontiguousarray(array).reshape(-1))
     kind = pa.fixed_shape_tensor(flat.type, array.shape)
     storage = pa.FixedSizeListArray.from_buffers(kind.storage_type, 1, [None], children=[flat])
     return pa.ExtensionArray.from_storage(kind, storage)
 
 
+def _flat(values: Array) -> pa.Array:
+    """Numbers as Arrow's numbers; elements of the dtype `V<size>`, ciphertexts, as binary of that size."""
+    if values.dtype.kind != "V":
+        return pa.array(values)
+    return pa.Array.from_buffers(pa.binary(values.itemsize), len(values), [None, pa.py_buffer(values)])
+
+
 def _array(column: pa.Array) -> Array:
     shape = tuple(column.type.shape)
-    values: Array = column.storage.flatten().to_numpy(zero_copy_only=True)
-    return values.reshape(shape)
+    flat = column.storage.flatten()
+    if not pa.types.is_fixed_size_binary(flat.type):
+        values: Array = flat.to_numpy(zero_copy_only=True)
+        return values.reshape(shape)
+    size = flat.type.byte_width
+    return np.frombuffer(flat.buffers()[1], f"V{size}", len(flat), flat.offset * size).reshape(shape)
