@@ -4,6 +4,7 @@ A store serves a number of runs of one job. Its addresses are its own, (store ·
 what a run may use does not depend on the run's name. A run claims a number once; the ledger refuses the same run with
 other data, and a number is never given twice. A party expands its shares from the seed, but for those that everyone
 else's determine (`crypto.correlations`): these are corrections, one file for each run number, iteration and shard.
+Beside them, where a job works with ciphertexts, are those that were made beforehand (`io.keyring` has the keys).
 """
 
 import json
@@ -143,16 +144,25 @@ class TripleStore:
             )
 
     def write_corrections(self, number: int, iteration: int, shard: int, arrays: Arrays) -> None:
-        write_arrays(self._path(number, iteration, shard), arrays)
+        write_arrays(self._path("corrections", number, iteration, shard), arrays)
 
     def has_corrections(self, number: int, iteration: int, shard: int) -> bool:
-        return self._path(number, iteration, shard).exists()
+        return self._path("corrections", number, iteration, shard).exists()
 
     def corrections(self, number: int, iteration: int, shard: int) -> Arrays:
-        return _mapped(self._path(number, iteration, shard))
+        return _mapped(self._path("corrections", number, iteration, shard))
 
-    def _path(self, number: int, iteration: int, shard: int) -> Path:
-        return self.folder / "corrections" / str(number) / str(iteration) / f"{shard}.arrow"
+    def write_ciphers(self, number: int, iteration: int, shard: int, arrays: Arrays) -> None:
+        write_arrays(self._path("ciphers", number, iteration, shard), arrays)
+
+    def has_ciphers(self, number: int, iteration: int, shard: int) -> bool:
+        return self._path("ciphers", number, iteration, shard).exists()
+
+    def ciphers(self, number: int, iteration: int, shard: int) -> Arrays:
+        return _mapped(self._path("ciphers", number, iteration, shard))
+
+    def _path(self, kind: str, number: int, iteration: int, shard: int) -> Path:
+        return self.folder / kind / str(number) / str(iteration) / f"{shard}.arrow"
 
     def _claims(self) -> Path:
         return self.folder / "claims"
@@ -179,11 +189,18 @@ class StoreRun:
 
     def correction(self, address: Address, label: str) -> Array:
         """This party's corrected share under `label`."""
-        name = correction_name(address.stage, label)
-        found = self.store.corrections(self.number, address.iteration, address.shard)
-        if name not in found:
-            raise StorageError(f"the triple store has no {name!r}: it was made for another job")
-        return found[name]
+        return _named(self.store.corrections(self.number, address.iteration, address.shard), address, label)
+
+    def ciphers(self, address: Address, label: str) -> Array:
+        """The ciphertexts that were made beforehand under `label`."""
+        return _named(self.store.ciphers(self.number, address.iteration, address.shard), address, label)
+
+
+def _named(found: Arrays, address: Address, label: str) -> Array:
+    name = correction_name(address.stage, label)
+    if name not in found:
+        raise StorageError(f"the triple store has no {name!r}: it was made for another job")
+    return found[name]
 
 
 def store_address(store: str, number: int, address: Address) -> Address:

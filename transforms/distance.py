@@ -5,38 +5,30 @@
 X·μᵀ is the sum of each owner's X_i·μ_iᵀ, over the columns it owns (`transforms.cross`); the rest is local. D' carries
 2f fractional bits and is compared as it is.
 
-State: "x", "e0", "e1", … the operands of the cross products; "mu" (k × d) and "u" (k), shares; out "d" (k × n).
+State: the operands of the cross products; "mu" (k × d) and "u" (k), shares; out "d" (k × n).
 """
 
 import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Arrays
-from veilmeans.schemas.layout import Block
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.cross import CrossProduct, cross
-from veilmeans.transforms.rounds import Protocol, require
-
-_PRODUCT = CrossProduct("dist.mu", "dist.p")
-
-
-def distance() -> Protocol:
-    """One round."""
-    return cross(_PRODUCT).after(_spread).then(_finish).named("distance")
+from veilmeans.transforms.cross import CrossProduct, block_of, cross
+from veilmeans.transforms.rounds import Protocol, require, without
+from veilmeans.transforms.sparse import Engines
 
 
-def block_of(party: Party, state: Arrays) -> Block:
-    """The shard's shape, as its operands tell it."""
-    x = require(state, "x")
-    widths = [x.shape[1] if i == party.index else state[f"e{i}"].shape[1] for i in range(party.count)]
-    return Block(len(x), tuple(widths))
+def distance(engines: Engines = ()) -> Protocol:
+    """One round. `engines`: the numbers of each owner that uses `he`; then the peers' Enc(μ) are here already."""
+    product = CrossProduct("dist.mu", "dist.p", engines=tuple(engines))
+    return cross(product).after(_spread).then(_finish).named("distance")
 
 
 def _spread(party: Party, state: Arrays) -> Arrays:
     """To each owner the centroids of its columns."""
-    block, mu = block_of(party, state), require(state, "mu")
+    block, mu = block_of(state), require(state, "mu")
     parts = {f"dist.mu{i}": np.ascontiguousarray(mu[:, block.columns(i)].T) for i in range(party.count)}
-    return {**state, **parts}
+    return {**without(state, "mu"), **parts}
 
 
 def _finish(party: Party, state: Arrays) -> Arrays:

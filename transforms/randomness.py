@@ -5,16 +5,18 @@ Within one call of a round a label stands for one thing: asking for another unde
 and is refused.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from veilmeans.crypto import prg, ring
 from veilmeans.crypto.correlations import Kind, Part, expand
+from veilmeans.crypto.homomorphic import Ciphers
 from veilmeans.io.triples import StoreRun
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
+from veilmeans.transforms.homomorphic import CipherSeat, Foreseen, Homomorphic, Keyed
 
 Shape = tuple[int, ...]
 
@@ -30,6 +32,9 @@ class Randomness(Protocol):
 
     def scoped(self, scope: str) -> "Randomness":
         """The same with other labels, for rounds that run together."""
+
+    def homomorphic(self) -> Homomorphic:
+        """What can be done with ciphertexts here."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class AddressedRandomness:
     triples: StoreRun | None
     address: Address
     scope: str = ""
+    ciphers: CipherSeat | None = None
     _claimed: dict[str, object] = field(default_factory=dict, repr=False)
     _expanded: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -77,10 +83,20 @@ class AddressedRandomness:
         return self._expanded[label]
 
     def scoped(self, scope: str) -> "AddressedRandomness":
-        inner = self.scope + scope
-        return AddressedRandomness(
-            self.party, self.seed, self.triples, self.address, inner, self._claimed, self._expanded
-        )
+        return replace(self, scope=self.scope + scope)
+
+    def homomorphic(self) -> Keyed:
+        if self.triples is None or self.ciphers is None:
+            raise ValueError(f"stage {self.address.stage} needs ciphertexts and no keys were given")
+        where = self.triples.at(self.address)
+        return Keyed(self.ciphers.keyring, self.ciphers.tables, self.address.iteration, where, self._made)
+
+    def _made(self, label: str) -> Ciphers:
+        """What the store has under a label; it covers one message, so it is given once."""
+        if self.triples is None or label in self._claimed:
+            raise ValueError(f"the ciphertexts {label!r} of {self.address} are asked for twice in one round")
+        self._claimed[label] = "ciphers"
+        return self.triples.ciphers(self.address, label)
 
     def _share(self, need: Need, part: Part) -> Array:
         if self.triples is None:
@@ -98,6 +114,7 @@ class ShapeRecorder:
 
     scope: str = ""
     needs: dict[Need, None] = field(default_factory=dict)
+    foreseen: Foreseen = field(default_factory=Foreseen)
 
     def uniform(self, label: str, shape: Shape) -> ring.Ring:
         del label
@@ -109,4 +126,7 @@ class ShapeRecorder:
         return np.zeros(found.shape, found.dtype)
 
     def scoped(self, scope: str) -> "ShapeRecorder":
-        return ShapeRecorder(self.scope + scope, self.needs)
+        return replace(self, scope=self.scope + scope)
+
+    def homomorphic(self) -> Foreseen:
+        return self.foreseen

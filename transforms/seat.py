@@ -18,6 +18,7 @@ from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.homomorphic import CipherSeat
 from veilmeans.transforms.randomness import AddressedRandomness
 from veilmeans.transforms.rounds import Inbox, Sent, Stage
 from veilmeans.transforms.watch import tell
@@ -37,12 +38,14 @@ class OpenSeat:
     timeout: float
     folder: Path = Path()
     """Where this party keeps what belongs to the run."""
+    ciphers: CipherSeat | None = None
 
     def address(self, stage: Stage, shard: int) -> Address:
         return Address(self.run, self.iteration, stage.name, shard)
 
     def randomness(self, stage: Stage, shard: int) -> AddressedRandomness:
-        return AddressedRandomness(self.party.index, self.seed, self.triples, self.address(stage, shard))
+        where = self.address(stage, shard)
+        return AddressedRandomness(self.party.index, self.seed, self.triples, where, ciphers=self.ciphers)
 
     def outgoing(self, stage: Stage, shard: int, sent: Sent) -> list[Outgoing]:
         """The messages of one shard's send."""

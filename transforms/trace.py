@@ -11,21 +11,26 @@ from rich.table import Table
 
 from veilmeans.schemas.arrays import Array, Arrays, nbytes
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.homomorphic import Blinding
 from veilmeans.transforms.randomness import Need, Shape, ShapeRecorder
 from veilmeans.transforms.rounds import Inbox, Protocol, Stage
 
-Shapes = Mapping[str, tuple[Shape, str]]
-"""Name -> (shape, dtype) of each array in a party's state."""
+Shapes = Mapping[str, tuple[Shape, str] | Array]
+"""Name -> (shape, dtype) of each array in a party's state, or the array itself where it is public."""
 
 
 @dataclass(frozen=True)
 class StageTrace:
-    """One round: what crosses, bytes sent by each party to all its peers together, correlated randomness used."""
+    """One round: what crosses, bytes sent by each party to all its peers together, what it uses up.
+
+    `needs` is correlated randomness, `blindings` are ciphertexts made beforehand.
+    """
 
     name: str
     sends: str
     sent: tuple[int, ...]
     needs: tuple[Need, ...]
+    blindings: tuple[Blinding, ...] = ()
 
 
 def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
@@ -48,7 +53,8 @@ def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> t
     for party in parties:
         inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in round_.senders(party)})
         received.append(round_.receive(party, sent[party.index].state, inbox, recorder))
-    return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.needs))
+    blindings = tuple(recorder.foreseen.blindings)
+    return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.needs), blindings)
 
 
 def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -> Table:
@@ -61,4 +67,4 @@ def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -
 
 
 def _zeros(shapes: Shapes) -> dict[str, Array]:
-    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+    return {name: np.zeros(*what) if isinstance(what, tuple) else what for name, what in shapes.items()}

@@ -4,34 +4,35 @@
   2. X_iᵀ·C for every owner i, of the first k − 1 clusters        (`transforms.cross`, transposed)
   3. the last cluster's sum is that of all rows, which an owner knows, less the others'
 
-State: "x", "e0", "e1", … the operands; "c", one-hot positions as packed XOR shares, k rows; out "s" and "n", shares.
+State: the operands of the cross products; "c", one-hot positions as packed XOR shares, k rows; out "s" and "n", shares,
+and the ciphertexts of an owner that uses `he`, whose part of "s" is still to come (`sparse.unmask`).
 """
 
 import numpy as np
 
 from veilmeans.crypto import ring
+from veilmeans.crypto.products import sparse_matmul_transposed
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.cross import CrossProduct, cross
+from veilmeans.transforms.cross import CrossProduct, block_of, cross, own_matrix
 from veilmeans.transforms.inject import to_arithmetic
 from veilmeans.transforms.rounds import Protocol, local, require
+from veilmeans.transforms.sparse import Engines
 
-_PRODUCT = CrossProduct("upd.c", "upd.s", transposed=True)
 
-
-def update(k: int) -> Protocol:
+def update(k: int, engines: Engines = ()) -> Protocol:
     """Two rounds; none in which anything is sent where there is one cluster."""
     if k == 1:
         return Protocol("update", (local("sum", _sum_all),))
     convert = Protocol("b2a", (to_arithmetic("upd.bits", None, "upd.hot"),)).after(_leave_out_last)
-    products = cross(_PRODUCT).after(_spread).then(_finish)
+    product = CrossProduct("upd.c", "upd.s", transposed=True, engines=tuple(engines))
+    products = cross(product).after(_spread).then(_finish)
     return (convert + products).named("update")
 
 
 def _sum_all(party: Party, state: Arrays) -> Arrays:
     """k = 1: all rows belong to the one cluster."""
-    own = ring.column_sums(require(state, "x"))[None, :]
-    return {"s": _in_place(party, state, own), "n": _count(party, state)}
+    return {"s": _everything(party, state), "n": _count(party, state)}
 
 
 def _leave_out_last(party: Party, state: Arrays) -> Arrays:
@@ -48,7 +49,7 @@ def _hot_rows(state: Arrays, rows: int) -> ring.Ring:
 
 def _spread(party: Party, state: Arrays) -> Arrays:
     """C (n × k − 1), once for each owner."""
-    hot = _hot_rows(state, len(state["x"]))
+    hot = _hot_rows(state, block_of(state).rows)
     right = np.ascontiguousarray(hot.T)
     kept = {name: array for name, array in state.items() if name not in ("upd.bits", "upd.hot", "c")}
     return {**kept, "n": ring.column_sums(hot.T), **{f"upd.c{i}": right for i in range(party.count)}}
@@ -56,21 +57,25 @@ def _spread(party: Party, state: Arrays) -> Arrays:
 
 def _finish(party: Party, state: Arrays) -> Arrays:
     sums = np.concatenate([require(state, f"upd.s{i}") for i in range(party.count)]).T
-    everything = _in_place(party, state, ring.column_sums(require(state, "x"))[None, :])
-    last = everything - ring.column_sums(sums)[None, :]
+    last = _everything(party, state) - ring.column_sums(sums)[None, :]
     counts = require(state, "n")
     rest = _count(party, state) - ring.column_sums(counts[:, None])
-    return {"s": np.concatenate([sums, last]), "n": np.concatenate([counts, rest])}
+    found = {name: array for name, array in state.items() if name.startswith("z")}
+    return {"s": np.concatenate([sums, last]), "n": np.concatenate([counts, rest]), **found}
 
 
 def _count(party: Party, state: Arrays) -> ring.Ring:
     """The public number of rows, as a share."""
-    return np.array([len(state["x"]) if party.first else 0], ring.DTYPE)
+    return np.array([block_of(state).rows if party.first else 0], ring.DTYPE)
 
 
-def _in_place(party: Party, state: Arrays, own: ring.Ring) -> ring.Ring:
-    """My own columns' values among all d columns; the others are zero to me."""
-    before, after = (
-        sum(state[f"e{i}"].shape[1] for i in party.others if (i < party.index) == earlier) for earlier in (True, False)
+def _everything(party: Party, state: Arrays) -> ring.Ring:
+    """The sums of all rows, 1 × d, of my own columns; those of the others are zero to me."""
+    block, matrix = block_of(state), own_matrix(party, state)
+    sums = np.zeros((1, sum(block.widths)), ring.DTYPE)
+    ones = np.ones((block.rows, 1), ring.DTYPE)
+    dense = isinstance(matrix, np.ndarray)
+    sums[0, block.columns(party.index)] = (
+        ring.column_sums(matrix) if dense else sparse_matmul_transposed(matrix, ones)[:, 0]
     )
-    return np.pad(own, ((0, 0), (before, after)))
+    return sums

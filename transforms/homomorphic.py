@@ -1,0 +1,293 @@
+"""What a round may do with ciphertexts: the four steps of the paper's Protocol 2, with HE2SS in them.
+
+For an owner P_i with a plain sparse matrix X and a peer P_j with a share Y, under P_j's key:
+
+  encrypt     P_j → P_i   Enc(Y) = g^Y·h^r                     h^r was made offline; only a power of g is left to do
+  multiply    P_i         Π_c Enc(Y_c)^x_rc for each row r      only nonzeros are touched
+  accumulate  P_i         Π_r Enc(Y_r)^x_rc for each column c   the same for Xᵀ, multiplied together over all shards
+  mask        P_i → P_j   product · Enc(R)                      Enc(R) = g^R·h^r' was made offline, r' longer than what the
+                                                                product's own randomness can be; P_i's share is −R
+  decrypt     P_j         X·Y + R, whose slots mod 2^64 are P_j's share
+
+P_j learns X·Y + R, in which R is uniform and σ bits longer, under randomness that is fresh. P_i learns ciphertexts.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from veilmeans.crypto import homomorphic as he
+from veilmeans.crypto import prg, ring
+from veilmeans.crypto.homomorphic import Ciphers, PublicKey
+from veilmeans.crypto.multiexp import PowerTables, choose_window, column_products, row_products
+from veilmeans.crypto.sparse_product import SparseProduct
+from veilmeans.io.keyring import Keyring
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.party import Party
+
+_TABLE_BYTES = 256 << 20
+"""Memory for the tables of powers of one peer's encrypted centroids."""
+
+
+@dataclass(frozen=True)
+class Blinding:
+    """Ciphertexts that `maker` makes beforehand under the key of `key`: of zero, or of masks if `masked`."""
+
+    label: str
+    maker: int
+    key: int
+    count: int
+    product: SparseProduct
+    masked: bool
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Products for some of the columns, in ascending order; the others are empty sums."""
+
+    numbers: NDArray[np.int64]
+    ciphers: Ciphers
+
+
+class Homomorphic(Protocol):
+    """The steps at one address. `label` names what was made beforehand for it."""
+
+    def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
+        """Enc(values) under this party's key, rows × columns."""
+
+    def multiply(
+        self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
+    ) -> tuple[Ciphers, ring.Ring]:
+        """Masked ciphertexts of X·Y for the peer's kept Enc(Y), and this party's share of X·Y."""
+
+    def accumulate(self, party: Party, peer: int, product: SparseProduct, x: csr_array, y: Ciphers) -> Columns:
+        """Ciphertexts of Xᵀ·Y, not masked: they stay here."""
+
+    def mask(
+        self, label: str, party: Party, peer: int, product: SparseProduct, width: int, found: Columns
+    ) -> tuple[Ciphers, ring.Ring]:
+        """Masked ciphertexts of `width` columns, and this party's share of them."""
+
+    def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
+        """This party's share of what the peer has masked."""
+
+
+def blind(blinding: Blinding, keyring: Keyring, address: Address) -> Ciphers:
+    """The offline work: encryptions of zero, or of masks."""
+    key, product = keyring.public(blinding.key), blinding.product
+    length = -(-key.random_bits(product.growth if blinding.masked else 0) // 8)
+    random = prg.uniform(keyring.seed, address, f"{blinding.label}.blind", (blinding.count, length), np.uint8)
+    zeros = he.blinds(key, random)
+    if not blinding.masked:
+        return zeros
+    plains, _ = product.slots.masks(_mask_bytes(keyring.seed, address, blinding.label, product, blinding.count))
+    return he.encrypt(key, plains, zeros)
+
+
+def _mask_bytes(seed: bytes, address: Address, label: str, product: SparseProduct, count: int) -> NDArray[np.uint8]:
+    shape = (count, product.slots.count, product.slots.mask_bytes)
+    return prg.uniform(seed, address, f"{label}.mask", shape, np.uint8)
+
+
+@dataclass
+class Tables:
+    """Tables of powers of the peers' encrypted centroids: made once in an iteration, shared by all shards of a worker.
+
+    `read` fetches Enc(μ) of a peer in an iteration, columns × packs.
+    """
+
+    read: Callable[[int, int], Ciphers]
+    _made: dict[tuple[int, int], list[PowerTables]] = field(default_factory=dict, repr=False)
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def of(self, iteration: int, peer: int, key: PublicKey, product: SparseProduct, uses: int) -> list[PowerTables]:
+        """One for each pack."""
+        with self._lock:
+            for old in [known for known in self._made if known[0] != iteration]:
+                del self._made[old]
+            if (iteration, peer) not in self._made:
+                self._made[iteration, peer] = _make_tables(self.read(iteration, peer), key, product, uses)
+            return self._made[iteration, peer]
+
+
+def _make_tables(encrypted: Ciphers, key: PublicKey, product: SparseProduct, uses: int) -> list[PowerTables]:
+    bits, packs = product.exponent_bits, product.packs
+    window = choose_window(len(encrypted) * product.group, uses, bits, _TABLE_BYTES // packs, key.size)
+    return [
+        PowerTables(_shifted(he.from_ciphers(encrypted[:, pack]), key, product), key.modulus, bits, window)
+        for pack in range(packs)
+    ]
+
+
+def _shifted(bases: list[mpz], key: PublicKey, product: SparseProduct) -> list[mpz]:
+    """The bases, then copies whose plaintexts are moved by one row's slots, by two rows', …"""
+    step = mpz(1) << product.columns * product.slots.width
+    copies = list(bases)
+    for _ in range(product.group - 1):
+        bases = [pow(base, step, key.modulus) for base in bases]
+        copies += bases
+    return copies
+
+
+@dataclass(frozen=True)
+class CipherSeat:
+    """What a party needs at its seat to work with ciphertexts."""
+
+    keyring: Keyring
+    tables: Tables
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """`Homomorphic` at one address, with real keys. `made` gives what was made beforehand under a label."""
+
+    keyring: Keyring = field(repr=False)
+    tables: Tables = field(repr=False)
+    iteration: int
+    store_address: Address
+    made: Callable[[str], Ciphers] = field(repr=False)
+
+    def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
+        del party
+        key, zeros = self.keyring.own.public, self.made(label)
+        plains = product.encrypted_slots.pack(_in_packs(product, values))
+        return he.encrypt(key, plains, zeros).reshape(product.encrypted_shape(len(values)))
+
+    def multiply(
+        self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
+    ) -> tuple[Ciphers, ring.Ring]:
+        del party
+        key, rows = self.keyring.public(peer), x.shape[0]
+        exponents = _exponents(product, x)
+        uses = exponents.nnz * max(1, product.rows // max(1, rows))
+        tables = self.tables.of(self.iteration, peer, key, product, uses)
+        packs = [row_products(_grouped(product, exponents), table) for table in tables]
+        products = [value for row in zip(*packs, strict=True) for value in row]
+        masked, share = self._masked(label, key, product, products)
+        return masked.reshape(product.product_shape(rows)), _rows_of(product, share, rows)
+
+    def accumulate(self, party: Party, peer: int, product: SparseProduct, x: csr_array, y: Ciphers) -> Columns:
+        key = self.keyring.public(peer)
+        exponents = _exponents(product, x)
+        parts = []
+        for pack in range(product.packs):
+            values = _checked(party.names[peer], key, y[:, pack])
+            numbers, products = column_products(exponents, values, key.modulus, product.exponent_bits)
+            parts.append(he.to_ciphers(products, key.size))
+        return Columns(numbers, np.stack(parts, axis=1))
+
+    def mask(
+        self, label: str, party: Party, peer: int, product: SparseProduct, width: int, found: Columns
+    ) -> tuple[Ciphers, ring.Ring]:
+        del party
+        products = [mpz(1)] * (width * product.packs)
+        values = he.from_ciphers(found.ciphers)
+        for place, number in enumerate(found.numbers.tolist()):
+            row = values[place * product.packs : (place + 1) * product.packs]
+            products[number * product.packs : (number + 1) * product.packs] = row
+        masked, share = self._masked(label, self.keyring.public(peer), product, products)
+        return masked.reshape(width, product.packs), _rows_of(product, share, width)
+
+    def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
+        try:
+            values = product.slots.unpack(he.decrypt(self.keyring.own, z))
+        except ValueError:
+            raise RefusedError(
+                f"{party.names[peer]} sent a ciphertext whose plaintext is above the bound: one of us has another key, "
+                "or it does not follow the protocol"
+            ) from None
+        return _rows_of(product, values, rows) << ring.DTYPE(product.shift)
+
+    def _masked(
+        self, label: str, key: PublicKey, product: SparseProduct, products: Sequence[mpz]
+    ) -> tuple[Ciphers, ring.Ring]:
+        """Each product times an encrypted mask, and the negated masks mod 2^64."""
+        masks, modulus = he.from_ciphers(self.made(label)), key.modulus
+        masked = [value * mask % modulus for value, mask in zip(products, masks, strict=True)]
+        random = _mask_bytes(self.keyring.seed, self.store_address, label, product, len(masked))
+        residues = np.ascontiguousarray(random[..., :8]).view("<u8")[..., 0]
+        return he.to_ciphers(masked, key.size), (ring.DTYPE(0) - residues) << ring.DTYPE(product.shift)
+
+
+def _checked(peer: str, key: PublicKey, ciphers: Ciphers) -> list[mpz]:
+    values = he.from_ciphers(ciphers)
+    try:
+        he.check_ciphers(key, values)
+    except ValueError:
+        raise RefusedError(f"{peer} sent something that is no ciphertext under its key") from None
+    return values
+
+
+def _exponents(product: SparseProduct, x: csr_array) -> csr_array:
+    """The whole numbers that stand for x."""
+    return csr_array((x.data.view(np.int64) >> product.shift, x.indices, x.indptr), shape=x.shape)
+
+
+def _grouped(product: SparseProduct, x: csr_array) -> csr_array:
+    """Several rows as one: the second row's columns come after the first's, where the shifted copies are."""
+    if product.group == 1:
+        return x
+    rows, width = x.shape
+    row = np.repeat(np.arange(rows), np.diff(x.indptr))
+    indices = x.indices + (row % product.group) * width
+    indptr = np.append(x.indptr[:-1][:: product.group], x.indptr[-1])
+    return csr_array((x.data, indices, indptr), shape=(len(indptr) - 1, width * product.group))
+
+
+def _in_packs(product: SparseProduct, values: ring.Ring) -> ring.Ring:
+    """Rows × columns as plaintexts × slots, with zeros where the last pack is not full."""
+    count = product.encrypted_slots.count
+    missing = product.packs * count - product.columns
+    return np.pad(values, ((0, 0), (0, missing))).reshape(-1, count)
+
+
+def _rows_of(product: SparseProduct, slots: ring.Ring, rows: int) -> ring.Ring:
+    """Plaintexts × slots as rows × columns."""
+    per_row = product.packs * product.slots.count // product.group
+    return slots.reshape(-1, per_row)[:rows, : product.columns]
+
+
+@dataclass
+class Foreseen:
+    """`Homomorphic` for a trace: zeros of the right shape, and a record of what must be made beforehand."""
+
+    blindings: dict[Blinding, None] = field(default_factory=dict)
+
+    def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
+        shape = product.encrypted_shape(len(values))
+        return self._record(label, party.index, party.index, product, shape, masked=False)
+
+    def multiply(
+        self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
+    ) -> tuple[Ciphers, ring.Ring]:
+        rows = x.shape[0]
+        masked = self._record(label, party.index, peer, product, product.product_shape(rows), masked=True)
+        return masked, np.zeros((rows, product.columns), ring.DTYPE)
+
+    def accumulate(self, party: Party, peer: int, product: SparseProduct, x: csr_array, y: Ciphers) -> Columns:
+        del party, peer, x, y
+        return Columns(np.zeros(0, np.int64), np.zeros((0, product.packs), product.cipher.dtype))
+
+    def mask(
+        self, label: str, party: Party, peer: int, product: SparseProduct, width: int, found: Columns
+    ) -> tuple[Ciphers, ring.Ring]:
+        del found
+        masked = self._record(label, party.index, peer, product, (width, product.packs), masked=True)
+        return masked, np.zeros((width, product.columns), ring.DTYPE)
+
+    def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
+        del party, peer, z
+        return np.zeros((rows, product.columns), ring.DTYPE)
+
+    def _record(
+        self, label: str, maker: int, key: int, product: SparseProduct, shape: tuple[int, int], masked: bool
+    ) -> Ciphers:
+        self.blindings[Blinding(label, maker, key, shape[0] * shape[1], product, masked)] = None
+        return np.zeros(shape, product.cipher.dtype)
