@@ -1,6 +1,7 @@
 """What a party keeps of a run between iterations: its shares of the centroids, and of the last assignments.
 
-  checkpoints/7.arrow     after seven iterations: shares of the centroids and their norms, and the opened stop bit
+  checkpoints/7.arrow     after seven iterations: shares of the centroids' norms, and the opened stop bit
+  centres/7/2.arrow       shares of the columns of shard 2 of these centroids; all are there before the checkpoint is
   assignments/7/3.arrow   shares of the one-hot rows of shard 3, as the seventh iteration assigned them
   operands/3.arrow        the others' masked matrices of shard 3, sent once per run
 
@@ -49,10 +50,10 @@ class Checkpoints:
         self._write(self._shard(kind, shard), arrays)
 
     def read_shard(self, kind: str, shard: int) -> dict[str, Array]:
-        """Assignments are made again if their checkpoint is removed; the others' operands are sent only once."""
+        """What an iteration made is made again if its checkpoint is removed; others' operands are sent only once."""
         folder, _, done = kind.partition("/")
         again = ""
-        if folder == _ASSIGNMENTS:
+        if folder in (_ASSIGNMENTS, _CENTRES) and done != "0":
             again = f", or remove {self._file(int(done))}: a run that is not finished does that iteration again"
         return self._read(self._shard(kind, shard), again)
 
@@ -111,12 +112,17 @@ class Checkpoints:
         return from_stream(content)
 
 
-_ASSIGNMENTS = "assignments"
+_ASSIGNMENTS, _CENTRES = "assignments", "centres"
 
 
 def assignments(done: int) -> str:
     """The kind of shard file that holds the assignments of the iteration `done`."""
     return f"{_ASSIGNMENTS}/{done}"
+
+
+def centres(done: int) -> str:
+    """The kind of file, by shards of columns, that holds the centroids after `done` iterations."""
+    return f"{_CENTRES}/{done}"
 
 
 OPERANDS = "operands"

@@ -18,7 +18,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.layout import Block, Layout
 from veilmeans.transforms.bare import run_bare
-from veilmeans.transforms.plan import Work
+from veilmeans.transforms.plan import Over, Work
 from veilmeans.transforms.seat import Seat
 from veilmeans.transforms.statistics import MOMENTS, bounds, extremes, low_and_high, mean_and_deviation, sums
 from veilmeans.transforms.trace import Shapes
@@ -30,7 +30,7 @@ def aggregate_work(job: KMeansJob, layout: Layout) -> tuple[Work, ...]:
     """What the statistics ask of the triple store."""
     if not job.normalise.aggregate or job.normalise.method != "minmax":
         return ()
-    return (Work(extremes(layout.parties), partial(_bounds_shape, layout), sharded=False, first=True),)
+    return (Work(extremes(layout.parties), partial(_bounds_shape, layout), Over.ONE, first=True),)
 
 
 def opened_statistics(job: KMeansJob) -> str:

@@ -8,7 +8,7 @@ from veilmeans.pipelines.aggregate import aggregate_work
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.jobs import KMeansJob
-from veilmeans.schemas.layout import Block, Layout
+from veilmeans.schemas.layout import Block, Layout, columns_per_shard
 from veilmeans.transforms.centres import Centres
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.minimum import Tree
@@ -73,7 +73,7 @@ def kmeans_of(config: JobConfig) -> KMeans:
         inertia=bool(job.reveal.inertia),
     )
     _check_room(job, layout, centres)
-    return KMeans(layout, job.clusters, tree, centres)
+    return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters))
 
 
 def _tree(job: KMeansJob, layout: Layout) -> Tree:

@@ -1,8 +1,5 @@
 """`veilmeans train --dry-run`: what a run would do, from this party's configuration and data alone. Nothing is sent."""
 
-from collections import Counter
-from collections.abc import Iterable
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -14,7 +11,20 @@ from veilmeans.pipelines.train import get_ready
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.plan import Plan
-from veilmeans.transforms.trace import StageTrace
+
+_STAGES = (
+    "extremes",
+    "operand",
+    "norms",
+    "distance",
+    "assign",
+    "update",
+    "reciprocal",
+    "quotient",
+    "finish",
+)
+"""In the order in which they run."""
+_ONCE = ("extremes", "operand", "norms")
 
 
 def plan_kmeans(config: JobConfig) -> RenderableType:
@@ -22,7 +32,7 @@ def plan_kmeans(config: JobConfig) -> RenderableType:
     load_identity(config)
     load_peer_certificates(config)
     kmeans = get_ready(config).kmeans
-    return Group(*_heading(config, kmeans), _table(config, kmeans, job_plan(config)), *_opened(config))
+    return Group(*_heading(config, kmeans), _table(config, job_plan(config)), *_opened(config))
 
 
 def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
@@ -38,26 +48,16 @@ def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
     ]
 
 
-def _table(config: JobConfig, kmeans: KMeans, plan: Plan) -> Table:
+def _table(config: JobConfig, plan: Plan) -> Table:
     table = Table("stage", "rounds", "MB sent in an iteration", title=f"what leaves {config.party}, all of it masked")
-    me, counts = config.me.index, Counter(plan.blocks)
-    for name, stages in _by_protocol(plan.single(0) + plan.traces(plan.blocks[0], 0)).items():
-        sharded = {block: [s for s in plan.traces(block, 0) if s.name in stages] for block in counts}
-        single = [stage for stage in plan.single(0) if stage.name in stages]
-        sent = sum(s.sent[me] for s in single)
-        sent += sum(counts[block] * stage.sent[me] for block, found in sharded.items() for stage in found)
-        once = name in (kmeans.operand.name, kmeans.norms.name, "extremes")
-        table.add_row(f"{name} (once)" if once else name, f"{len(stages)}", f"{sent / 1e6:,.3f}")
+    me, counted = config.me.index, plan.counted(0)
+    for name in _STAGES:
+        found = [(count, stage) for count, stage in counted if stage.name.split(".")[0] == name]
+        if found:
+            rounds = len({stage.name for _, stage in found})
+            sent = sum(count * stage.sent[me] for count, stage in found)
+            table.add_row(f"{name} (once)" if name in _ONCE else name, f"{rounds}", f"{sent / 1e6:,.3f}")
     return table
-
-
-def _by_protocol(stages: Iterable[StageTrace]) -> dict[str, list[str]]:
-    """Protocol -> its stages' names, in the order in which they run."""
-    order = ("extremes", "operand", "norms", "distance", "assign", "update", "centres")
-    found: dict[str, list[str]] = {}
-    for stage in stages:
-        found.setdefault(stage.name.split(".")[0], []).append(stage.name)
-    return {name: found[name] for name in order if name in found}
 
 
 def _opened(config: JobConfig) -> list[str]:

@@ -32,7 +32,7 @@ from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol
-from veilmeans.transforms.lloyd import Job, Seated, kept, run_and_report, stopped
+from veilmeans.transforms.lloyd import Job, Seated, kept, read_centroids, run_and_report, stopped
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 from veilmeans.transforms.seat import OpenSeat, Seat
 
@@ -218,9 +218,14 @@ def _open_centres(finished: Finished, policy: Policy, checkpoint: Arrays) -> tup
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer("\n".join(finished.columns).encode(), np.uint8),
     }
-    state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
+    job = finished.seated()
+    seat = job.seat.open()
+    if policy.centroids:
+        state["mu"] = read_centroids(job, seat, finished.done)
+    if policy.inertia:
+        state["inertia"] = checkpoint["inertia"]
     tallies: Tallies = {}
-    return run_bare(open_centres(policy), finished.seated().seat.open(), {0: state}, tallies)[0], tallies
+    return run_bare(open_centres(policy), seat, {0: state}, tallies)[0], tallies
 
 
 def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[str, object]:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
-import numpy as np
 
 from veilmeans.io.exchange import Exchange
 from veilmeans.io.handshake import check_bindings, shake_hands
@@ -31,9 +30,9 @@ from veilmeans.pipelines.triples import check_claim, claim_triples, open_store
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.terms import Terms
-from veilmeans.transforms.bare import Tallies, run_bare
+from veilmeans.transforms.bare import Tallies
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.lloyd import ExchangeOperands, Job, LloydIteration, kept, stopped
+from veilmeans.transforms.lloyd import ExchangeOperands, Job, LloydIteration, kept, stopped, write_start
 from veilmeans.transforms.seat import Seat
 
 log = logging.getLogger(__name__)
@@ -115,8 +114,7 @@ def _begin(ready: Ready, job: Job, prepared: Prepared) -> None:
     result = run_pipeline(config, partial(_build_operands, job))
     tallies: Tallies = {}
     share = start_share(ready.job, job.kmeans.layout, config.me, prepared)
-    first = run_bare(job.kmeans.norms, seat, {0: {"mu": share}}, tallies)[0]
-    kept(seat).write(0, {**first, "x2": own_squares(prepared), "stop": np.zeros(1, np.uint8)})
+    write_start(job, seat, share, own_squares(prepared), tallies)
     stages = {**counters(result), **{stage: tally.counts() for stage, tally in tallies.items()}}
     RunReport(config.run_folder).add(time.perf_counter() - start, stages)
 

@@ -1,4 +1,4 @@
-"""Who owns which rows and columns: a block layout, cut into shards of rows.
+"""Who owns which rows and columns: a block layout, cut into shards of rows; centroids are cut into shards of columns.
 
 Vertical: all parties have the same rows, each its own columns. Horizontal: all have the same columns, each its own
 rows; then a shard's rows belong to one party, and the others own no column of it. Every stage works on blocks, so it
@@ -87,3 +87,17 @@ class Layout:
 def cut(rows: int, rows_per_shard: int) -> list[int]:
     """The lengths of the shards of so many rows."""
     return [min(rows_per_shard, rows - start) for start in range(0, rows, rows_per_shard)]
+
+
+CELLS = 262_144
+"""A shard of columns has at most so many of the k × d values, or one column."""
+
+
+def columns_per_shard(k: int) -> int:
+    """How many columns of k centroids make a shard, whoever owns them."""
+    return max(1, CELLS // k)
+
+
+def cut_columns(columns: int, size: int) -> list[slice]:
+    """The shards of so many columns."""
+    return [slice(start, min(start + size, columns)) for start in range(0, columns, size)]

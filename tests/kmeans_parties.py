@@ -26,7 +26,7 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.deal import deal
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.lloyd import add_up
+from veilmeans.transforms.lloyd import add_up, by_columns
 from veilmeans.transforms.rounds import Inbox, Protocol, Stage
 from veilmeans.transforms.seat import OpenSeat
 
@@ -150,21 +150,39 @@ def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list
     own = [own_matrices(layout, rows, party) for party in range(layout.parties)]
     operands = table.run(kmeans.operand, own)
     shares = split(fixed.encode(start), layout.parties, seed=1)
-    centres = table.run(kmeans.norms, [{0: {"mu": share}} for share in shares])
+    columns = table.run(kmeans.norms, [by_columns(kmeans, "mu", share) for share in shares])
+    norms = [ring.total(state["u"] for state in each.values()) for each in columns]
     found = []
     for iteration in range(iterations):
         here = table.at(iteration)
-        states = here.run(
-            kmeans.distance, [_each(x, mu[0], "mu", "u") for x, mu in zip(operands, centres, strict=True)]
-        )
+        begin = [{"mu": in_one(mu), "u": u} for mu, u in zip(columns, norms, strict=True)]
+        states = here.run(kmeans.distance, [_each(x, mu, "mu", "u") for x, mu in zip(operands, begin, strict=True)])
         assigned = here.run(kmeans.assign, states)
         sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(operands, assigned, strict=True)])
         total = [{**add_up(parts.values()), "x2": own_squares(x)} for parts, x in zip(sums, own, strict=True)]
-        centres = here.run(
-            kmeans.centres, [{0: {**t, "mu": mu[0]["mu"]}} for t, mu in zip(total, centres, strict=True)]
-        )
-        found.append(_joined(layout, centres, assigned, total))
+        columns, after = run_centres(kmeans, here, columns, total)
+        norms = [state["u"] for state in after]
+        found.append(_joined(layout, columns, after, assigned, total))
     return found
+
+
+def run_centres(
+    kmeans: KMeans, table: Table, columns: Sequence[Shards], total: Sequence[Arrays]
+) -> tuple[list[Shards], list[Arrays]]:
+    """The new centroids by column shards, and what a checkpoint keeps beside them; `total` has "s", "n" and "x2"."""
+    inverse = table.run(kmeans.reciprocal, [{0: {"n": each["n"]}} for each in total])
+    sums = [by_columns(kmeans, "s", each["s"]) for each in total]
+    states = [_beside(s, mu) for s, mu in zip(sums, columns, strict=True)]
+    begin = [_each(state, inv[0], "v", "y", "empty") for state, inv in zip(states, inverse, strict=True)]
+    quotients = table.run(kmeans.quotient, begin)
+    ends = [add_up({name: each[name] for name in ("u", "esd")} for each in q.values()) for q in quotients]
+    finished = [{0: {**end, "n": t["n"], "x2": t["x2"]}} for end, t in zip(ends, total, strict=True)]
+    return quotients, [each[0] for each in table.run(kmeans.finish, finished)]
+
+
+def in_one(columns: Shards) -> ring.Ring:
+    """The centroids of all column shards, side by side."""
+    return np.concatenate([state["mu"] for state in columns.values()], axis=1)
 
 
 def _each(shards: Shards, other: Arrays, *names: str) -> Shards:
@@ -193,16 +211,19 @@ def own_matrices(layout: Layout, rows: Real, party: int) -> dict[int, Arrays]:
 
 
 def _joined(
-    layout: Layout, centres: Sequence[Shards], assigned: Sequence[Shards], total: Sequence[Arrays]
+    layout: Layout,
+    columns: Sequence[Shards],
+    states: Sequence[Arrays],
+    assigned: Sequence[Shards],
+    total: Sequence[Arrays],
 ) -> Iteration:
-    states = [state[0] for state in centres]
     labels = [
         _opened_labels([party[shard]["c"] for party in assigned], place.block.rows)
         for shard, place in enumerate(layout.places())
     ]
     (stop,) = {bool(state["stop"][0]) for state in states}
     return Iteration(
-        centres=fixed.decode(_total(states, "mu")),
+        centres=fixed.decode(ring.total(in_one(each) for each in columns)),
         labels=np.concatenate(labels),
         counts=ring.decode(_total(total, "n")),
         stop=stop,

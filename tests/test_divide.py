@@ -7,7 +7,7 @@ import pytest
 
 from arithmetic import PARTIES, run
 from veilmeans.crypto import fixed
-from veilmeans.transforms.divide import Division, divide
+from veilmeans.transforms.divide import Division, divide, reciprocal
 
 LARGEST = 5_000_000
 BITS = LARGEST.bit_length()
@@ -21,14 +21,15 @@ def quotients(
     means, before = (rng.uniform(-bound, bound, (counts.size, 2)) for _ in range(2))
     numerator = np.rint(means * counts[:, None] * 2**20).astype(np.int64)
     magnitude = 20 + int(np.ceil(np.log2(bound)))
-    protocol = divide(Division("n", "c", "old", "mu", BITS, magnitude), parties)
+    division = Division(BITS, magnitude)
+    protocol = reciprocal(division, parties) + divide(division)
     outcome = run(
-        protocol, parties, folder, n=numerator.view(np.uint64), c=counts.view(np.uint64), old=fixed.encode(before)
+        protocol, parties, folder, s=numerator.view(np.uint64), n=counts.view(np.uint64), mu=fixed.encode(before)
     )
-    assert outcome.names() == {"n", "c", "old", "mu"}
+    assert outcome.names() == {"n", "mu", "new"}
     whole = np.maximum(counts, 1)[:, None]
     expected = np.where(counts[:, None] > 0, numerator / 2**20 / whole, fixed.decode(fixed.encode(before)))
-    return float(np.abs(fixed.decode(outcome.total("mu")) - expected).max())
+    return float(np.abs(fixed.decode(outcome.total("new")) - expected).max())
 
 
 @pytest.mark.parametrize("count", PARTIES)
@@ -52,4 +53,4 @@ def test_larger_values(tmp_path: Path, bound: float) -> None:
 def test_impossible_divisions_are_refused() -> None:
     for bits, magnitude in ((0, 20), (31, 20), (23, 60)):
         with pytest.raises(ValueError, match=r"cannot be divided|too large"):
-            Division("n", "c", "old", "mu", bits, magnitude)
+            Division(bits, magnitude)

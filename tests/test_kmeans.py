@@ -1,7 +1,8 @@
 """K-means on shares against float64 Lloyd from the same start, after every iteration (see `check_against_lloyd`).
 
 Every case has duplicate rows, parties of unequal widths or numbers of rows, and a last shard of one row; from three
-clusters on, one starts far from all rows and stays empty, and from five on, one starts where another does.
+clusters on, one starts far from all rows and stays empty, and from five on, one starts where another does. With few
+columns a shard the centroids are worked on in several shards, the last of which may have one column.
 """
 
 from dataclasses import replace
@@ -115,6 +116,32 @@ def test_the_mean_of_many_rows_at_the_bound_is_the_bound(sign: int) -> None:
     np.testing.assert_allclose(found.centres[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize(("width", "k"), [(5, 3), (7, 1), (1, 5), (16, 5)])
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_several_column_shards(kind: str, parties: int, width: int, k: int) -> None:
+    """16 columns: the last shard has one column, two, or all are single; shards cut across owners."""
+    rows, start = drawn(3, 7, 16, k)
+    kmeans = replace(kmeans_for(layout_of(kind, parties, 7, 16), k), columns_per_shard=width)
+    assert len(kmeans.column_shards) == -(-16 // width)
+    found = check_against_lloyd(kmeans, rows, start, iterations=2)
+    for secure, clear in zip(found, lloyd(lambda: [rows], start, 2), strict=True):
+        np.testing.assert_array_equal(secure.counts, clear.counts)
+        np.testing.assert_allclose(secure.centres, clear.centres, rtol=0, atol=TOLERANCE)
+    if k >= 3:
+        assert_stays_empty(found, start, cluster=1)
+
+
+def test_column_shards_move_together() -> None:
+    """The stop bit and the inertia are of all columns: they do not depend on how these are cut."""
+    rows, start = drawn(4, 7, 2, 3)
+    moved = [step.moved for step in lloyd(lambda: [rows], start, 3)]
+    kmeans = replace(kmeans_for(layout_of("vertical", 2, 7, 2), 3, tol=0.001), columns_per_shard=1)
+    found = check_against_lloyd(kmeans, rows, start, iterations=3)
+    assert [iteration.stop for iteration in found] == [each < 0.001 for each in moved]
+    assert all(iteration.inertia is not None for iteration in found)
+
+
 @pytest.mark.parametrize("drop", [0, 20, None])
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize("kind", LAYOUTS)
@@ -200,7 +227,7 @@ def test_without_a_tolerance_nothing_is_opened() -> None:
     found = run_kmeans(never, rows, start, iterations=2)
     assert not any(iteration.stop for iteration in found)
     np.testing.assert_array_equal(found[0].centres, found[1].centres)
-    assert ["stop" in {round_.name for round_ in each.centres.rounds} for each in (never, ever)] == [False, True]
+    assert ["stop" in {round_.name for round_ in each.finish.rounds} for each in (never, ever)] == [False, True]
 
 
 def test_inertia_only_where_it_may_be_revealed() -> None:
@@ -228,10 +255,12 @@ def test_centroids_of_very_many_rows(tmp_path: Path, parties: int, n: int, bound
     mu = np.full((4, 2), fixed.encode(np.array(0.25)))
     squares = sum(size * float((mean**2).sum()) for size, mean in zip(sizes, means, strict=True))
     x2 = fixed.encode(np.array([squares + 3.0])) if bound == 1 else np.zeros(1, np.uint64)
-    outcome = run(kmeans.centres, parties, tmp_path, mu=mu, s=s, n=np.array(sizes), x2=x2)
+    outcome = run(kmeans.reciprocal + kmeans.quotient, parties, tmp_path, mu=mu, s=s, n=np.array(sizes))
     np.testing.assert_allclose(fixed.decode(outcome.total("mu"))[:3], means[:3], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(outcome.total("mu")[3], mu[3])
     if bound == 1:
+        parts = {name: outcome.total(name) for name in ("u", "esd")}
+        outcome = run(kmeans.finish, parties, tmp_path, **parts, n=np.array(sizes), x2=x2)
         assert fixed.decode(outcome.total("inertia"))[0] == pytest.approx(3.0, abs=n * 2.0**-17)
 
 
@@ -251,6 +280,7 @@ def small_jobs(draw: st.DrawFn) -> tuple[KMeans, Real, Real]:
     per_shard = draw(st.integers(max(1, n // 4), 30))
     layout = vertical(n, parts, per_shard) if total == d else horizontal(parts, d, per_shard)
     kmeans = kmeans_for(layout, k, drop_bits=draw(st.sampled_from([None, 0, 20])))
+    kmeans = replace(kmeans, columns_per_shard=draw(st.integers(1, 6)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows, start = rng.random((n, d)), rng.random((k, d))
     if draw(st.booleans()):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from veilmeans.crypto.correlations import MatMul, Mul, Operand
 from veilmeans.schemas.layout import Block
 from veilmeans.transforms.cross import CrossProduct, cross, mask_operand
 from veilmeans.transforms.multiply import multiply
-from veilmeans.transforms.plan import Plan, Work
+from veilmeans.transforms.plan import Over, Plan, Work
 from veilmeans.transforms.randomness import Need
 from veilmeans.transforms.trace import Shapes
 
@@ -17,13 +18,13 @@ K = 3
 PRODUCT = cross(CrossProduct("y", "d")).named("product")
 
 
-def a_product(name: str, **fields: bool) -> Work:
-    """One multiplication of as many values as a block has rows."""
+def a_product(name: str, over: Over = Over.ROWS, first: bool = False) -> Work:
+    """One multiplication of as many values as a block has rows, and columns where they are told."""
 
     def shapes(block: Block) -> Sequence[Shapes]:
-        return [{"x": ((block.rows,), "uint64")}] * 2
+        return [{"x": ((block.rows, *block.widths), "uint64")}] * 2
 
-    return Work(multiply("x", "x", "z").named(name), shapes, **fields)
+    return Work(multiply("x", "x", "z").named(name), shapes, over, first)
 
 
 def matrices(block: Block) -> Sequence[Shapes]:
@@ -53,8 +54,8 @@ def test_first_work_is_asked_for_in_the_first_iteration_and_single_work_in_the_f
     works = (
         a_product("always"),
         a_product("once", first=True),
-        a_product("each", sharded=False),
-        a_product("start", sharded=False, first=True),
+        a_product("each", Over.ONE),
+        a_product("start", Over.ONE, first=True),
     )
     plan = Plan.of_rows(works, rows=5, rows_per_shard=2)
     found = {(shard, i): asked(plan, shard, i) for shard in range(3) for i in range(3)}
@@ -67,11 +68,38 @@ def test_first_work_is_asked_for_in_the_first_iteration_and_single_work_in_the_f
 
 
 def test_the_stages_of_an_iteration_are_told_apart_by_shard_and_single_work() -> None:
-    works = (a_product("once", first=True), a_product("each", sharded=False), a_product("always"))
+    works = (a_product("once", first=True), a_product("each", Over.ONE), a_product("always"))
     plan = Plan.of_rows(works, rows=5, rows_per_shard=2)
     for iteration, sharded in enumerate((["once", "always"], ["always"])):
-        assert [stage.name.split(".")[0] for stage in plan.traces(Block(1), iteration)] == sharded
-        assert [stage.name.split(".")[0] for stage in plan.single(iteration)] == ["each"]
+        for over, block, names in ((Over.ROWS, Block(1), sharded), (Over.ONE, Block(5), ["each"])):
+            assert [stage.name.split(".")[0] for stage in plan.traces(over, block, iteration)] == names
+        counted = [(count, stage.name.split(".")[0], stage.sent) for count, stage in plan.counted(iteration)]
+        alike = [(count, name, (16 * rows,) * 2) for count, rows in ((2, 2), (1, 1)) for name in sharded]
+        assert counted == [*alike, (1, "each", (80, 80))]
+
+
+def tables(*widths: int) -> tuple[Block, ...]:
+    """Column shards of K centroids."""
+    return tuple(Block(K, (width,)) for width in widths)
+
+
+@pytest.mark.parametrize("widths", [(4,), (4, 4), (4, 4, 4, 1)])
+def test_column_shards_ask_beside_row_shards(widths: tuple[int, ...]) -> None:
+    """The store has as many shards as there are of the kind that has more."""
+    works = (a_product("rows"), a_product("columns", Over.COLUMNS), a_product("norms", Over.COLUMNS, first=True))
+    plan = Plan((*works, a_product("each", Over.ONE)), (Block(2), Block(1)), tables(*widths))
+    assert (plan.shards, plan.rows) == (max(2, len(widths)), 3)
+    for shard in range(plan.shards):
+        found = {i: asked(plan, shard, i) for i in (0, 1)}
+        expected: dict[str, list[object]] = {}
+        if shard < 2:
+            expected["rows.00.multiply"] = [Mul(2, ((2, 1)[shard],))]
+        if shard < len(widths):
+            expected["columns.00.multiply"] = [Mul(2, (K, widths[shard]))]
+        if shard == 0:
+            expected["each.00.multiply"] = [Mul(2, (3,))]
+        norms = {"norms.00.multiply": [Mul(2, (K, widths[shard]))]} if shard < len(widths) else {}
+        assert found == {0: {**expected, **norms}, 1: expected}
 
 
 def test_shards_of_other_widths_ask_for_what_their_owners_need() -> None:
@@ -96,9 +124,13 @@ def test_a_digest_tells_works_and_shapes_apart() -> None:
         Plan.of_rows((a_product("a"),), 6, 2),
         Plan.of_rows((a_product("b"),), 5, 2),
         Plan.of_rows((a_product("a", first=True),), 5, 2),
-        Plan.of_rows((a_product("a", sharded=False),), 5, 2),
-        Plan.of_rows((a_product("a", sharded=False, first=True),), 5, 2),
-        Plan.of_rows((a_product("a"), a_product("b", sharded=False)), 5, 2),
+        Plan.of_rows((a_product("a", Over.ONE),), 5, 2),
+        Plan.of_rows((a_product("a", Over.ONE, first=True),), 5, 2),
+        Plan.of_rows((a_product("a"), a_product("b", Over.ONE)), 5, 2),
+        *(
+            Plan((a_product("a"), a_product("b", Over.COLUMNS)), (Block(2), Block(1)), tables(*widths))
+            for widths in ((4,), (4, 4), (4, 3), (3, 4))
+        ),
         *(
             Plan((Work(PRODUCT, matrices),), blocks)
             for blocks in (
@@ -110,5 +142,5 @@ def test_a_digest_tells_works_and_shapes_apart() -> None:
         ),
     ]
     assert len({plan.digest() for plan in plans}) == len(plans)
-    assert [Plan(plan.works, plan.blocks).digest() for plan in plans] == [plan.digest() for plan in plans]
+    assert [Plan(plan.works, plan.blocks, plan.columns).digest() for plan in plans] == [plan.digest() for plan in plans]
     assert plans[0].digest() == Plan.of_rows((a_product("a"),), 5, 2).digest()

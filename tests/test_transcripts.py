@@ -26,7 +26,7 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.compare import Comparison, sign
 from veilmeans.transforms.cross import CrossProduct, cross, mask_operand
 from veilmeans.transforms.deal import deal
-from veilmeans.transforms.divide import Division, divide
+from veilmeans.transforms.divide import Division, divide, reciprocal
 from veilmeans.transforms.inject import inject, to_arithmetic
 from veilmeans.transforms.minimum import Tree, minimum
 from veilmeans.transforms.multiply import MULTIPLY, multiply
@@ -260,12 +260,13 @@ def on_matrices(parties: int) -> Case:
 def on_counts(parties: int) -> Case:
     def begin(which: int, rows: int) -> list[Arrays]:
         return states(
-            n=words(parties, which * 200 * 2**20, (rows, 1)),
-            c=words(parties, which * 200, (rows,)),
-            old=words(parties, which * 2**20, (rows, 1)),
+            s=words(parties, which * 200 * 2**20, (rows, 1)),
+            n=words(parties, which * 200, (rows,)),
+            mu=words(parties, which * 2**20, (rows, 1)),
         )
 
-    return Case(divide(Division("n", "c", "old", "mu", 8, 24), parties), parties, begin)
+    division = Division(8, 24)
+    return Case((reciprocal(division, parties) + divide(division)).named("divide"), parties, begin)
 
 
 CASES: dict[str, Case] = {

@@ -1,12 +1,16 @@
-"""The k × d work at the end of an iteration, one element: new centroids, their norms, the stop bit, the inertia.
+"""The k × d work at the end of an iteration: new centroids, their norms, the stop bit, the inertia.
 
+`reciprocal`, once (`transforms.divide`): 1/n_j for all clusters
+`quotient`, over shards of columns:
   1. ⟨μ'⟩ = ⟨s⟩ / ⟨n⟩, an empty cluster keeping μ                                   (F_SCU, `transforms.divide`)
-  2. ⟨μ'²⟩ and ⟨(μ' − μ)²⟩ in one round of products; U' = |μ'_j|² and ESD(μ, μ') are sums of them
+  2. ⟨μ'²⟩ and ⟨(μ' − μ)²⟩ in one round of products; U' = |μ'_j|² and ESD(μ, μ') are sums of them over all columns
+`finish`, once, on the sums over the column shards:
   3. F_CSC: open one bit, ESD(μ, μ') < ε, if ε > 0
   4. inertia, if it may be revealed: Σ|x|² − Σ_j n_j·|μ'_j|², because the centroids are their clusters' means
 
-State: "mu" (k × d), "s" (k × d), "n" (k), "x2" (1: Σ|x|² of what this party owns, f fractional bits); out "mu", "u"
-(k), "stop" (1, opened), "x2", and "inertia" (1, a share) where it is wanted.
+State of `quotient`: "s", "mu" (k × w), "v", "y", "empty" (k); out "mu" (k × w), and over these columns "u", "esd" (1).
+State of `finish`: "u" (k), "esd" (1), "n" (k), "x2" (1: Σ|x|² of what this party owns, f fractional bits); out "u",
+"stop" (1, opened), "x2", and "inertia" (1, a share) where it is wanted.
 """
 
 from dataclasses import dataclass
@@ -21,7 +25,7 @@ from veilmeans.transforms.compare import Comparison, sign
 from veilmeans.transforms.divide import Division, divide
 from veilmeans.transforms.multiply import multiply
 from veilmeans.transforms.randomness import Randomness
-from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, require
+from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent, local, require
 from veilmeans.transforms.truncate import Truncation, truncate_exactly
 
 _BELOW = Comparison("esd", "below")
@@ -37,29 +41,37 @@ class Centres:
     inertia: bool
 
     @property
+    def division(self) -> Division:
+        return Division(self.count_bits, self.magnitude)
+
+    @property
     def threshold(self) -> int:
         """ε with 2f fractional bits, rounded up: ESD < ε is the same, and only ε = 0 becomes 0."""
         return ceil(self.tol * (1 << 2 * fixed.FRACTION_BITS))
 
 
 def norms() -> Protocol:
-    """U of the first centroids, once per run: "mu" in, "mu" and "u" out."""
+    """U of the first centroids over a shard of columns, once per run: "mu" in, "mu" and "u" out."""
     return multiply("mu", "mu", "square").then(_norms).named("norms")
 
 
-def centres(work: Centres, parties: int) -> Protocol:
-    """All rounds of the k × d work."""
-    division = Division("s", "n", "mu", "new", work.count_bits, work.magnitude)
-    protocol = divide(division, parties) + multiply("pair", "pair", "square").after(_pair).then(_sums)
+def quotient(work: Centres) -> Protocol:
+    """New centroids over a shard of columns, and what these add to their norms and movement."""
+    squares = multiply("pair", "pair", "square").after(_pair).then(_sums)
+    return (divide(work.division) + squares).named("quotient")
+
+
+def finish(work: Centres, parties: int) -> Protocol:
+    """What is left when norms and movement are added up; nothing is sent where neither ε nor inertia is wanted."""
+    protocol = Protocol("finish", ())
     if work.threshold:
-        below = sign(_BELOW, parties).after(_Less(work.threshold)) + Protocol("stop", (_STOP,))
-        protocol += below
-    else:
-        protocol = protocol.then(_never)
+        protocol += sign(_BELOW, parties).after(_Less(work.threshold)) + Protocol("stop", (_STOP,))
     if work.inertia:
         protocol += truncate_exactly(Truncation("norm", fixed.FRACTION_BITS)).after(_norm)
         protocol += multiply("norm", "n", "norm").then(_inertia)
-    return protocol.then(_kept).named("centres")
+    if not protocol.rounds:
+        return Protocol("finish", (local("keep", _kept),))
+    return protocol.then(_kept).named("finish")
 
 
 def _norms(party: Party, state: Arrays) -> Arrays:
@@ -80,7 +92,7 @@ def _pair(party: Party, state: Arrays) -> Arrays:
 def _sums(party: Party, state: Arrays) -> Arrays:
     del party
     new, moved = require(state, "square")
-    return {**state, "mu": state["new"], "u": _row_sums(new), "esd": _total(moved)}
+    return {"mu": state["new"], "u": _row_sums(new), "esd": _total(moved)}
 
 
 def _total(matrix: ring.Ring) -> ring.Ring:
@@ -117,11 +129,6 @@ def _bit(state: Arrays) -> bits.Packed:
 _STOP = Round("stop", _show_stop, _see_stop, "[ESD(μ, μ') < ε], to be opened")
 
 
-def _never(party: Party, state: Arrays) -> Arrays:
-    del party
-    return {**state, "stop": np.zeros(1, np.uint8)}
-
-
 def _norm(party: Party, state: Arrays) -> Arrays:
     del party
     return {**state, "norm": require(state, "u").copy()}
@@ -133,5 +140,7 @@ def _inertia(party: Party, state: Arrays) -> Arrays:
 
 
 def _kept(party: Party, state: Arrays) -> Arrays:
+    """Without a tolerance the run never stops by itself."""
     del party
-    return {name: state[name] for name in ("mu", "u", "stop", "inertia", "x2") if name in state}
+    known = {"stop": np.zeros(1, np.uint8), **state}
+    return {name: known[name] for name in ("u", "stop", "inertia", "x2") if name in known}

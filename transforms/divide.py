@@ -1,13 +1,18 @@
-"""F_SCU's division: ⟨μ⟩ = ⟨numerator⟩ / ⟨count⟩ for k counts in 0 … 2^m − 1, an empty cluster keeping what it had.
+"""F_SCU's division: ⟨μ'⟩ = ⟨s⟩ / ⟨n⟩ for k counts in 0 … 2^m − 1, an empty cluster keeping what it had.
 
-  1. lt_i = [count < 2^i] for i = 0 … m−1, m·k comparisons in one batch, then B2A
-  2. v = Σ_i (lt_{i+1} − lt_i)·2^(m−1−i), with lt_m = 1: the power of two that brings count·v into [2^(m−1), 2^m)
-  3. ⟨count·v⟩ and ⟨numerator·v⟩ in one round; z = count·v / 2^m is in [½, 1)
+`reciprocal`, once for all columns, from the counts alone:
+  1. lt_i = [n < 2^i] for i = 0 … m−1, m·k comparisons in one batch, then B2A
+  2. v = Σ_i (lt_{i+1} − lt_i)·2^(m−1−i), with lt_m = 1: the power of two that brings n·v into [2^(m−1), 2^m)
+  3. ⟨n·v⟩; z = n·v / 2^m is in [½, 1)
   4. Newton for y = 1/z with F = 30 fractional bits:  y ← y·(2 − z·y), from 2.9142 − 2z; error 2^-28 after three steps
-  5. μ = (numerator·v / 2^m)·y, truncated exactly
-  6. μ ← μ + lt_0·(before − μ): an empty cluster (count = 0) keeps `before`, and nobody learns that it was empty
 
-State: in `numerator` (k × d, f fractional bits), `count` (k), `before` (k × d); out `target` (k × d).
+`divide`, over any of the columns:
+  5. ⟨s·v⟩, less its surplus of low bits
+  6. q = (s·v / 2^m)·y, truncated exactly
+  7. μ' = q + lt_0·(μ − q): an empty cluster (n = 0) keeps μ, and nobody learns that it was empty
+
+State of `reciprocal`: in "n" (k); beside it out "v" (k), "y" (k, 30 fractional bits) and "empty" (k: lt_0).
+State of `divide`: in "s" (k × w, f fractional bits), "mu" (k × w), "v", "y", "empty"; out "new" (k × w) and "mu".
 """
 
 from dataclasses import dataclass
@@ -31,12 +36,8 @@ _START = 2.9142
 
 @dataclass(frozen=True)
 class Division:
-    """`count_bits` m: counts are below 2^m. `magnitude`: |numerator| ≤ count · 2^magnitude, in its last bit."""
+    """`count_bits` m: counts are below 2^m. `magnitude`: |s| ≤ n · 2^magnitude, in its last bit."""
 
-    numerator: str
-    count: str
-    before: str
-    target: str
     count_bits: int
     magnitude: int
 
@@ -48,62 +49,64 @@ class Division:
 
     @property
     def surplus(self) -> int:
-        """Low bits of numerator·v that are cut off before the last product, so that it has room."""
+        """Low bits of s·v that are cut off before the last product, so that it has room."""
         return max(0, self.count_bits + self.magnitude - _PRECISION)
 
 
-def divide(division: Division, parties: int) -> Protocol:
-    """All rounds of the division."""
+def reciprocal(division: Division, parties: int) -> Protocol:
+    """The rounds on k values."""
     m = division.count_bits
     comparison = Comparison("div.x", "div.lt", compare_bits=m + 2)
     protocol = (
-        sign(comparison, parties).after(partial(_against_powers, division))
-        + Protocol("b2a", (to_arithmetic("div.lt", "div.x", "div.less"),)).then(partial(_scale, division))
-        + multiply("div.n", "div.v", "div.n").then(partial(_normalised, division))
+        sign(comparison, parties).after(partial(_against_powers, m))
+        + Protocol("b2a", (to_arithmetic("div.lt", "div.x", "div.less"),)).then(_scale)
+        + multiply("n", "v", "div.z").then(partial(_normalised, m))
     )
-    if division.surplus:
-        protocol += truncate(Truncation("div.n", division.surplus))
     for _ in range(_NEWTON_STEPS):
         protocol += (
-            multiply("div.z", "div.y", "div.w")
+            multiply("div.z", "y", "div.w")
             + truncate(Truncation("div.w", _PRECISION)).then(_two_minus)
-            + multiply("div.y", "div.w", "div.y")
-            + truncate(Truncation("div.y", _PRECISION))
+            + multiply("y", "div.w", "y")
+            + truncate(Truncation("y", _PRECISION))
         )
-    protocol += multiply("div.n", "div.y", "div.q").after(_spread)
-    protocol += truncate_exactly(Truncation("div.q", _PRECISION + m - division.surplus))
-    choose = multiply("div.empty", "div.n", "div.n").after(partial(_from_before, division))
-    return (protocol + choose.then(partial(_finish, division))).named("divide")
+    return protocol.then(_reciprocal_only).named("reciprocal")
 
 
-def _against_powers(division: Division, party: Party, state: Arrays) -> Arrays:
-    count = require(state, division.count)
-    powers = ring.DTYPE(1) << np.arange(division.count_bits, dtype=ring.DTYPE)[:, None]
-    x = np.broadcast_to(count, (division.count_bits, count.size))
+def divide(division: Division) -> Protocol:
+    """The rounds on k × w values."""
+    protocol = multiply("s", "div.v", "div.q").after(_spread_scale).then(_scaled)
+    if division.surplus:
+        protocol += truncate(Truncation("div.q", division.surplus))
+    protocol += multiply("div.q", "div.y", "div.q").after(_spread_inverse)
+    protocol += truncate_exactly(Truncation("div.q", _PRECISION + division.count_bits - division.surplus))
+    return (protocol + multiply("div.empty", "div.back", "div.back").after(_way_back).then(_finish)).named("divide")
+
+
+def _against_powers(m: int, party: Party, state: Arrays) -> Arrays:
+    count = require(state, "n")
+    powers = ring.DTYPE(1) << np.arange(m, dtype=ring.DTYPE)[:, None]
+    x = np.broadcast_to(count, (m, count.size))
     return {**state, "div.x": x - powers if party.first else x.copy()}
 
 
-def _scale(division: Division, party: Party, state: Arrays) -> Arrays:
-    """v, and what is to be multiplied with it: the numerator, and the count as one more column."""
+def _scale(party: Party, state: Arrays) -> Arrays:
+    """v, and lt_0."""
     less = require(state, "div.less")
     m, k = less.shape
     above = np.full((1, k), 1 if party.first else 0, ring.DTYPE)
     highest = np.concatenate([less[1:], above]) - less
     weights = ring.DTYPE(1) << np.arange(m - 1, -1, -1, dtype=ring.DTYPE)[:, None]
-    v = ring.column_sums(highest * weights)
-    wide = np.concatenate([require(state, division.numerator), require(state, division.count)[:, None]], axis=1)
     rest = without(state, "div.x", "div.lt", "div.less")
-    return {**rest, "div.n": wide, "div.v": np.broadcast_to(v[:, None], wide.shape).copy(), "div.empty": less[0]}
+    return {**rest, "v": ring.column_sums(highest * weights), "empty": less[0].copy()}
 
 
-def _normalised(division: Division, party: Party, state: Arrays) -> Arrays:
-    """Split the products again; z with 30 fractional bits, and Newton's start."""
-    wide = require(state, "div.n")
-    z = wide[:, -1] << ring.DTYPE(_PRECISION - division.count_bits)
+def _normalised(m: int, party: Party, state: Arrays) -> Arrays:
+    """z with 30 fractional bits, and Newton's start."""
+    z = require(state, "div.z") << ring.DTYPE(_PRECISION - m)
     y = ring.DTYPE(0) - (z << ring.DTYPE(1))
     if party.first:
         y = y + ring.DTYPE(round(_START * 2**_PRECISION))
-    return {**without(state, "div.v"), "div.n": np.ascontiguousarray(wide[:, :-1]), "div.z": z, "div.y": y}
+    return {**state, "div.z": z, "y": y}
 
 
 def _two_minus(party: Party, state: Arrays) -> Arrays:
@@ -111,21 +114,40 @@ def _two_minus(party: Party, state: Arrays) -> Arrays:
     return {**state, "div.w": two - require(state, "div.w")}
 
 
-def _spread(party: Party, state: Arrays) -> Arrays:
-    """One reciprocal for each row of the numerator."""
+def _reciprocal_only(party: Party, state: Arrays) -> Arrays:
     del party
-    y, n = require(state, "div.y"), require(state, "div.n")
-    return {**without(state, "div.z", "div.w"), "div.y": np.broadcast_to(y[:, None], n.shape).copy()}
+    return without(state, "div.z", "div.w")
 
 
-def _from_before(division: Division, party: Party, state: Arrays) -> Arrays:
+def _across(row: ring.Ring, table: ring.Ring) -> ring.Ring:
+    """One value for each row of a table."""
+    return np.broadcast_to(row[:, None], table.shape).copy()
+
+
+def _spread_scale(party: Party, state: Arrays) -> Arrays:
     del party
-    missing = require(state, division.before) - require(state, "div.q")
-    empty = np.broadcast_to(require(state, "div.empty")[:, None], missing.shape).copy()
-    return {**without(state, "div.y"), "div.n": missing, "div.empty": empty}
+    return {**without(state, "v"), "div.v": _across(require(state, "v"), require(state, "s"))}
 
 
-def _finish(division: Division, party: Party, state: Arrays) -> Arrays:
+def _scaled(party: Party, state: Arrays) -> Arrays:
     del party
-    result = require(state, "div.q") + require(state, "div.n")
-    return {**without(state, "div.q", "div.n", "div.empty"), division.target: result}
+    return without(state, "s", "div.v")
+
+
+def _spread_inverse(party: Party, state: Arrays) -> Arrays:
+    del party
+    return {**without(state, "y"), "div.y": _across(require(state, "y"), require(state, "div.q"))}
+
+
+def _way_back(party: Party, state: Arrays) -> Arrays:
+    """μ − q, and lt_0 for all of it."""
+    del party
+    back = require(state, "mu") - require(state, "div.q")
+    rest = without(state, "empty", "div.y")
+    return {**rest, "div.back": back, "div.empty": _across(require(state, "empty"), back)}
+
+
+def _finish(party: Party, state: Arrays) -> Arrays:
+    del party
+    new = require(state, "div.q") + require(state, "div.back")
+    return {**without(state, "div.q", "div.back", "div.empty"), "new": new}

@@ -1,20 +1,21 @@
 """The paper's privacy-preserving K-means as protocols, from public parameters alone.
 
 once            X − U to the others (`cross`); |μ_j|² of the start (`centres.norms`)
-each iteration  distance (S1, F_ESD') → assign (S2, F_min^k) → update (S3, F_SCU) over shards of rows,
-                sums over the shards, then centres (F_SCU's division, F_CSC) on k × d values
+each iteration  distance (S1, F_ESD') → assign (S2, F_min^k) → update (S3, F_SCU) over shards of rows, and their sums;
+                reciprocal of the counts, quotient (F_SCU's division) over shards of columns, finish (F_CSC)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from veilmeans.crypto import bits
-from veilmeans.schemas.layout import Block, Layout
-from veilmeans.transforms.centres import Centres, centres, norms
+from veilmeans.schemas.layout import Block, Layout, cut_columns
+from veilmeans.transforms.centres import Centres, finish, norms, quotient
 from veilmeans.transforms.cross import mask_operand
 from veilmeans.transforms.distance import distance
+from veilmeans.transforms.divide import reciprocal
 from veilmeans.transforms.minimum import Tree, minimum
-from veilmeans.transforms.plan import Plan, Work
+from veilmeans.transforms.plan import Over, Plan, Work
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.trace import Shapes
 from veilmeans.transforms.update import update
@@ -28,6 +29,12 @@ class KMeans:
     k: int
     tree: Tree
     work: Centres
+    columns_per_shard: int
+
+    @property
+    def column_shards(self) -> list[slice]:
+        """The d columns as the work on centroids is cut, whoever owns them."""
+        return cut_columns(self.layout.total_features, self.columns_per_shard)
 
     @property
     def operand(self) -> Protocol:
@@ -50,8 +57,16 @@ class KMeans:
         return update(self.k)
 
     @property
-    def centres(self) -> Protocol:
-        return centres(self.work, self.layout.parties)
+    def reciprocal(self) -> Protocol:
+        return reciprocal(self.work.division, self.layout.parties)
+
+    @property
+    def quotient(self) -> Protocol:
+        return quotient(self.work)
+
+    @property
+    def finish(self) -> Protocol:
+        return finish(self.work, self.layout.parties)
 
     def plan(self, extra: tuple[Work, ...] = ()) -> Plan:
         """What all of it asks of the triple store; `extra` is work besides."""
@@ -60,11 +75,14 @@ class KMeans:
             Work(self.distance, self._distance_shapes),
             Work(self.assign, self._assign_shapes),
             Work(self.update, self._update_shapes),
-            Work(self.norms, self._centre_shapes, sharded=False, first=True),
-            Work(self.centres, self._centre_shapes, sharded=False),
+            Work(self.norms, self._quotient_shapes, Over.COLUMNS, first=True),
+            Work(self.reciprocal, self._single_shapes, Over.ONE),
+            Work(self.quotient, self._quotient_shapes, Over.COLUMNS),
+            Work(self.finish, self._single_shapes, Over.ONE),
             *extra,
         )
-        return Plan(works, tuple(place.block for place in self.layout.places()))
+        columns = tuple(Block(self.k, (each.stop - each.start,)) for each in self.column_shards)
+        return Plan(works, tuple(place.block for place in self.layout.places()), columns)
 
     def _operand_shapes(self, block: Block) -> Sequence[Shapes]:
         return [{"x": ((block.rows, width), "uint64")} for width in block.widths]
@@ -87,8 +105,17 @@ class KMeans:
     def _update_shapes(self, block: Block) -> Sequence[Shapes]:
         return self._with_operands(block, {"c": ((self.k, bits.padded(block.rows) // 8), "uint8")})
 
-    def _centre_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _quotient_shapes(self, block: Block) -> Sequence[Shapes]:
+        shapes: Shapes = {
+            **dict.fromkeys(("mu", "s"), ((block.rows, *block.widths), "uint64")),
+            **dict.fromkeys(("v", "y", "empty"), ((block.rows,), "uint64")),
+        }
+        return [shapes] * self.layout.parties
+
+    def _single_shapes(self, block: Block) -> Sequence[Shapes]:
         del block
-        table = ((self.k, self.layout.total_features), "uint64")
-        shapes: Shapes = {"mu": table, "s": table, "n": ((self.k,), "uint64"), "x2": ((1,), "uint64")}
+        shapes: Shapes = {
+            **dict.fromkeys(("n", "u"), ((self.k,), "uint64")),
+            **dict.fromkeys(("esd", "x2"), ((1,), "uint64")),
+        }
         return [shapes] * self.layout.parties

@@ -5,21 +5,25 @@
 What flows between iterations is only a number: shares are read from the checkpoint that the iteration before has left.
 After the stop bit was opened nothing flows, so the rest of a pipeline does nothing. Where all rows are few, an
 iteration is one element and one call runs all its rounds (`whole`); the messages are the same, so a peer may do
-otherwise.
+otherwise. So it is with the centres: where one shard has all columns they are one call, and otherwise
+
+    counts ─▶ Σ ─▶ reciprocal ─▶ for each column shard ─┐                       ┌─ counts
+    sums by column shards ─▶ Σ of each ─▶ ──────────────┴▶ quotient ─▶ keep ─▶ ─┴▶ Σ ─▶ finish + checkpoint
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 
 from veilmeans.crypto import prg, ring
-from veilmeans.io.checkpoints import OPERANDS, Checkpoints, assignments
+from veilmeans.io.checkpoints import OPERANDS, Checkpoints, assignments, centres
 from veilmeans.io.prepare import read_rows
 from veilmeans.io.triples import Manifest
-from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.layout import Place
 from veilmeans.schemas.shard import Shard
@@ -47,6 +51,10 @@ class Job:
     def shards(self) -> list[int]:
         return list(range(len(self.kmeans.layout.places())))
 
+    @property
+    def column_shards(self) -> list[int]:
+        return list(range(len(self.kmeans.column_shards)))
+
 
 def kept(seat: OpenSeat) -> Checkpoints:
     """This party's checkpoints of the run."""
@@ -71,10 +79,26 @@ def load_operands(job: Job, seat: OpenSeat, shard: int) -> Arrays:
     return {**load_own(job, seat, shard), **kept(seat).read_shard(OPERANDS, shard)}
 
 
-def load_centres(seat: OpenSeat) -> Arrays:
-    """Shares of the centroids with which this iteration begins, and of their norms."""
-    checkpoint = kept(seat).read(seat.iteration)
-    return {name: checkpoint[name] for name in ("mu", "u")}
+def load_centres(job: Job, seat: OpenSeat) -> Arrays:
+    """Shares of the centroids with which this iteration begins, of all columns, and of their norms."""
+    return {"mu": read_centroids(job, seat, seat.iteration), "u": kept(seat).read(seat.iteration)["u"]}
+
+
+def read_centroids(job: Job, seat: OpenSeat, done: int) -> ring.Ring:
+    """Shares of the centroids (k × d) after so many iterations."""
+    store = kept(seat)
+    parts = [store.read_shard(centres(done), shard)["mu"] for shard in job.column_shards]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def write_start(job: Job, seat: OpenSeat, share: ring.Ring, squares: ring.Ring, tallies: Tallies) -> None:
+    """Checkpoint 0: the first centroids (k × d), their norms, and this party's own Σ|x|²."""
+    after = run_bare(job.kmeans.norms, seat, by_columns(job.kmeans, "mu", share), tallies)
+    store = kept(seat)
+    for shard, state in after.items():
+        store.write_shard(centres(0), shard, {"mu": state["mu"]})
+    u = ring.total(state["u"] for state in after.values())
+    store.write(0, {"u": u, "x2": squares, "stop": np.zeros(1, np.uint8)})
 
 
 def keep_operands(job: Job, seat: OpenSeat, shard: int, state: Arrays) -> None:
@@ -92,25 +116,59 @@ def keep_assignments(seat: OpenSeat, shard: int, state: Arrays) -> None:
     kept(seat).write_shard(assignments(seat.iteration + 1), shard, {"c": state["c"]})
 
 
-def add_up(parts: Iterable[Arrays]) -> Arrays:
-    """Σ of the shards' sums and counts."""
-    parts = list(parts)
-    return {name: ring.total(part[name] for part in parts) for name in ("s", "n")}
+def add_up(parts: Iterable[Arrays]) -> dict[str, Array]:
+    """Σ of the parts' arrays by their names; a part need not have all of them."""
+    by_name: dict[str, list[Array]] = {}
+    for part in parts:
+        for name, array in part.items():
+            by_name.setdefault(name, []).append(array)
+    return {name: ring.total(arrays) for name, arrays in by_name.items()}
 
 
-def finish_iteration(job: Job, seat: OpenSeat, sums: Arrays) -> int:
-    """The k × d work, then the checkpoint; how many iterations are done."""
+def by_columns(kmeans: KMeans, name: str, table: Array) -> dict[int, Arrays]:
+    """A table of all d columns, shard by shard."""
+    return {shard: {name: np.ascontiguousarray(table[:, cut])} for shard, cut in enumerate(kmeans.column_shards)}
+
+
+def invert(job: Job, seat: OpenSeat, counts: Arrays) -> Arrays:
+    """What every column shard's quotient needs of the counts."""
+    inverse = run_and_report(job.kmeans.reciprocal, seat, {0: {"n": counts["n"]}})[0]
+    return {name: inverse[name] for name in ("v", "y", "empty")}
+
+
+def load_columns(seat: OpenSeat, shard: int) -> Arrays:
+    """Shares of a column shard's centroids with which this iteration begins."""
+    return kept(seat).read_shard(centres(seat.iteration), shard)
+
+
+def keep_columns(seat: OpenSeat, shard: int, after: Arrays) -> Arrays:
+    """A column shard's new centroids to disk; what is left is to be added up over the shards."""
+    kept(seat).write_shard(centres(seat.iteration + 1), shard, {"mu": after["mu"]})
+    return {name: after[name] for name in ("u", "esd")}
+
+
+def finish_iteration(job: Job, seat: OpenSeat, totals: Arrays) -> int:
+    """From the counts and what the column shards add up to, the checkpoint; how many iterations are done."""
     store = kept(seat)
-    before = store.read(seat.iteration)
-    state = {"mu": before["mu"], "x2": before["x2"], **sums}
-    after = run_and_report(job.kmeans.centres, seat, {0: state})[0]
+    state = {**totals, "x2": store.read(seat.iteration)["x2"]}
+    after = run_and_report(job.kmeans.finish, seat, {0: state})[0]
     done = seat.iteration + 1
     store.write(done, after)
     store.drop_assignments(before=done - 1)
     return done
 
 
-def run_and_report(protocol: Protocol, seat: OpenSeat, shards: dict[int, Arrays]) -> dict[int, Arrays]:
+def finish_whole(job: Job, seat: OpenSeat, sums: Arrays) -> int:
+    """All work on the centres in this call."""
+    inverse = invert(job, seat, sums)
+    parts = by_columns(job.kmeans, "s", sums["s"])
+    states = {shard: {**part, **inverse, **load_columns(seat, shard)} for shard, part in parts.items()}
+    after = run_and_report(job.kmeans.quotient, seat, states)
+    totals = add_up(keep_columns(seat, shard, state) for shard, state in after.items())
+    return finish_iteration(job, seat, {**totals, "n": sums["n"]})
+
+
+def run_and_report(protocol: Protocol, seat: OpenSeat, shards: Mapping[int, Arrays]) -> dict[int, Arrays]:
     """All rounds in this call, with their costs in Beam's metrics."""
     tallies: Tallies = {}
     after = run_bare(protocol, seat, shards, tallies)
@@ -143,7 +201,7 @@ class ListShards(Seated):
 
 class LoadShard(Seated):
     def process(self, shard: int) -> Iterator[tuple[int, Shard]]:
-        arrays = {**load_operands(self.job, self.seat, shard), **load_centres(self.seat)}
+        arrays = {**load_operands(self.job, self.seat, shard), **load_centres(self.job, self.seat)}
         yield shard, Shard(arrays=arrays)
 
 
@@ -166,11 +224,42 @@ class SumShares(beam.CombineFn):
         return self.merge_accumulators([total, part])
 
     def merge_accumulators(self, totals: Iterable[Shard]) -> Shard:
-        parts = [total.arrays for total in totals if total.arrays]
-        return Shard(arrays=dict(add_up(parts))) if parts else Shard()
+        return Shard(arrays=add_up(total.arrays for total in totals))
 
     def extract_output(self, total: Shard) -> Shard:
         return total
+
+
+class FinishWhole(Seated):
+    """One element; so it may run all rounds of all column shards."""
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[int]:
+        yield finish_whole(self.job, self.seat, element[1].arrays)
+
+
+class Invert(Seated):
+    """The counts of all rows in, one element; their reciprocals out, once for each column shard."""
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
+        inverse = invert(self.job, self.seat, element[1].arrays)
+        yield from ((shard, Shard(arrays=dict(inverse))) for shard in self.job.column_shards)
+
+
+class LoadColumns(Seated):
+    """A column shard's sums and reciprocals in; beside them its centroids out."""
+
+    def process(self, element: tuple[int, Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
+        shard, parts = element
+        arrays = {name: array for part in parts for name, array in part.arrays.items()}
+        yield shard, Shard(arrays={**arrays, **load_columns(self.seat, shard)})
+
+
+class KeepColumns(Seated):
+    """Under one key what is to be added up over the column shards."""
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
+        shard, state = element
+        yield 0, Shard(arrays=dict(keep_columns(self.seat, shard, state.arrays)))
 
 
 class FinishIteration(Seated):
@@ -189,16 +278,16 @@ class WholeIteration(Seated):
         job, seat = self.job, self.seat
         if stopped(kept(seat).read(done)):
             return
-        for shard in job.shards:
+        for shard in max(job.shards, job.column_shards, key=len):
             check_shard(seat.triples, self.manifest, seat.iteration, shard)
         operands = {shard: load_operands(job, seat, shard) for shard in job.shards}
-        centres = load_centres(seat)
-        states = run_and_report(job.kmeans.distance, seat, {s: {**x, **centres} for s, x in operands.items()})
+        begin = load_centres(job, seat)
+        states = run_and_report(job.kmeans.distance, seat, {s: {**x, **begin} for s, x in operands.items()})
         states = run_and_report(job.kmeans.assign, seat, states)
         for shard, state in states.items():
             keep_assignments(seat, shard, state)
         sums = run_and_report(job.kmeans.update, seat, {s: {**state, **operands[s]} for s, state in states.items()})
-        yield finish_iteration(job, seat, add_up(sums.values()))
+        yield finish_whole(job, seat, add_up(sums.values()))
 
 
 @dataclass
@@ -215,7 +304,7 @@ class LloydIteration(beam.PTransform):
         job = self.job
         if job.whole:
             return done | "Iterate" >> beam.ParDo(WholeIteration(job, self.manifest)).with_output_types(int)
-        return (
+        sums = (
             done
             | "Shards" >> beam.ParDo(ListShards(job)).with_output_types(int)
             | "Spread" >> beam.Reshuffle()
@@ -225,15 +314,71 @@ class LloydIteration(beam.PTransform):
             | "Assign" >> RunProtocol(job.kmeans.assign, job.seat)
             | "Keep" >> beam.ParDo(KeepAndReload(job)).with_output_types(tuple[int, Shard])
             | "Update" >> RunProtocol(job.kmeans.update, job.seat)
+        )
+        if len(job.column_shards) > 1:
+            return sums | "Centres" >> CentresByColumns(job, self.manifest)
+        return (
+            sums
             | "One key" >> beam.MapTuple(_under_one_key).with_output_types(tuple[int, Shard])
             | "Sum" >> beam.CombinePerKey(SumShares())
-            | "Centres" >> beam.ParDo(FinishIteration(job)).with_output_types(int)
+            | "Centres" >> beam.ParDo(FinishWhole(job)).with_output_types(int)
+        )
+
+
+@dataclass
+class CentresByColumns(beam.PTransform):
+    """Each row shard's sums and counts in, done + 1 out; the rounds on k × d values go over column shards.
+
+    `sums` has all rows' sums by column shard, and every column shard goes on from there by itself.
+    """
+
+    job: Job
+    manifest: Manifest
+
+    def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[int]:
+        job = self.job
+        counts = (
+            shards
+            | "Counts" >> beam.MapTuple(_counts).with_output_types(tuple[int, Shard])
+            | "Sum counts" >> beam.CombinePerKey(SumShares())
+        )
+        inverse = counts | "Reciprocal" >> beam.ParDo(Invert(job)).with_output_types(tuple[int, Shard])
+        sums = (
+            shards
+            | "Cut" >> beam.FlatMapTuple(partial(_sums, job.kmeans)).with_output_types(tuple[int, Shard])
+            | "Sum columns" >> beam.CombinePerKey(SumShares())
+        )
+        parts = (
+            (sums, inverse)
+            | "Beside" >> beam.Flatten()
+            | "Join" >> beam.GroupByKey()
+            | "Load columns" >> beam.ParDo(LoadColumns(job)).with_output_types(tuple[int, Shard])
+            | "Check triples of columns" >> CheckTriples(job.seat, self.manifest)
+            | "Quotient" >> RunProtocol(job.kmeans.quotient, job.seat)
+            | "Keep columns" >> beam.ParDo(KeepColumns(job)).with_output_types(tuple[int, Shard])
+        )
+        return (
+            (parts, counts)
+            | "With counts" >> beam.Flatten()
+            | "Sum all" >> beam.CombinePerKey(SumShares())
+            | "Finish" >> beam.ParDo(FinishIteration(job)).with_output_types(int)
         )
 
 
 def _under_one_key(shard: int, state: Shard) -> tuple[int, Shard]:
     del shard
     return 0, state
+
+
+def _counts(shard: int, state: Shard) -> tuple[int, Shard]:
+    del shard
+    return 0, Shard(arrays={"n": state.arrays["n"]})
+
+
+def _sums(kmeans: KMeans, shard: int, state: Shard) -> Iterator[tuple[int, Shard]]:
+    del shard
+    for column_shard, part in by_columns(kmeans, "s", state.arrays["s"]).items():
+        yield column_shard, Shard(arrays=dict(part))
 
 
 class LoadOwn(Seated):

@@ -1,8 +1,14 @@
-"""What a job will ask of the triple store, from shapes alone: the works of one iteration, shard by shard."""
+"""What a job will ask of the triple store, from shapes alone: the works of one iteration, shard by shard.
+
+Work goes over shards of rows, over shards of columns, or is done once. The store's shard i has what row shard i and
+column shard i need, and shard 0 also has what single work needs.
+"""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from veilmeans.schemas.layout import Block, cut
@@ -14,25 +20,31 @@ Needs = dict[str, tuple[Need, ...]]
 """Stage -> what it asks for."""
 
 
+class Over(Enum):
+    """What a work is done over in an iteration: shards of rows, shards of columns, or one element, as shard 0."""
+
+    ROWS = "rows"
+    COLUMNS = "columns"
+    ONE = "one"
+
+
 @dataclass(frozen=True)
 class Work:
-    """A protocol, and each party's shapes for a shard.
-
-    Work that is not `sharded` is done once in an iteration, as shard 0; `first` work only in the first iteration.
-    """
+    """A protocol, and each party's shapes for a shard; `first` work is done only in the first iteration."""
 
     protocol: Protocol
     shapes: Callable[[Block], Sequence[Shapes]]
-    sharded: bool = True
+    over: Over = Over.ROWS
     first: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All works of an iteration over all shards."""
+    """All works of an iteration over all shards; a block of `columns` is the k × w values of a shard of columns."""
 
     works: tuple[Work, ...]
     blocks: tuple[Block, ...]
+    columns: tuple[Block, ...] = ()
 
     @classmethod
     def of_rows(cls, works: tuple[Work, ...], rows: int, rows_per_shard: int) -> "Plan":
@@ -41,41 +53,58 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        return len(self.blocks)
+        """How many shards the store has."""
+        return max(len(self.blocks), len(self.columns))
 
     @property
     def rows(self) -> int:
         return sum(block.rows for block in self.blocks)
 
     def needs(self, shard: int, iteration: int) -> Needs:
-        """What a shard's stages need."""
-        traces = [*self.traces(self.blocks[shard], iteration), *(self.single(iteration) if shard == 0 else [])]
+        """What the stages of the store's shard need."""
+        traces = [
+            stage
+            for over, blocks in self._all_blocks.items()
+            for block in blocks[shard : shard + 1]
+            for stage in self.traces(over, block, iteration)
+        ]
         return {stage.name: stage.needs for stage in traces if stage.needs}
 
-    def traces(self, block: Block, iteration: int) -> list[StageTrace]:
-        """The sharded stages of one iteration, for one shard."""
-        return [stage for first, stage in self._sharded[block] if iteration == 0 or not first]
+    def traces(self, over: Over, block: Block, iteration: int) -> list[StageTrace]:
+        """The stages of one iteration over this kind of shard, for one of them."""
+        return [stage for first, stage in self._traced[over, block] if iteration == 0 or not first]
 
-    def single(self, iteration: int) -> list[StageTrace]:
-        """The stages that an iteration does once."""
-        return [stage for first, stage in self._single if iteration == 0 or not first]
+    def counted(self, iteration: int) -> list[tuple[int, StageTrace]]:
+        """All stages of one iteration, each with the number of shards that are alike in it."""
+        return [
+            (count, stage)
+            for over, blocks in self._all_blocks.items()
+            for block, count in Counter(blocks).items()
+            for stage in self.traces(over, block, iteration)
+        ]
 
     def digest(self) -> str:
         """Equal for equal jobs and shapes."""
-        content = hashlib.sha256(repr(self.blocks).encode())
-        for block in sorted(self._sharded, key=repr):
-            content.update(repr([(first, stage.name, stage.needs) for first, stage in self._sharded[block]]).encode())
-        content.update(repr([(first, stage.name, stage.needs) for first, stage in self._single]).encode())
+        content = hashlib.sha256()
+        for over, blocks in self._all_blocks.items():
+            content.update(repr((over.value, blocks)).encode())
+            for block in sorted(set(blocks), key=repr):
+                traced = self._traced[over, block]
+                content.update(repr([(first, stage.name, stage.needs) for first, stage in traced]).encode())
         return content.hexdigest()
 
     @cached_property
-    def _sharded(self) -> dict[Block, list[tuple[bool, StageTrace]]]:
-        return {block: self._traced(block, sharded=True) for block in set(self.blocks)}
+    def _all_blocks(self) -> dict[Over, tuple[Block, ...]]:
+        return {Over.ROWS: self.blocks, Over.COLUMNS: self.columns, Over.ONE: (Block(self.rows),)}
 
     @cached_property
-    def _single(self) -> list[tuple[bool, StageTrace]]:
-        return self._traced(Block(self.rows), sharded=False)
+    def _traced(self) -> dict[tuple[Over, Block], list[tuple[bool, StageTrace]]]:
+        return {
+            (over, block): self._trace(over, block)
+            for over, blocks in self._all_blocks.items()
+            for block in set(blocks)
+        }
 
-    def _traced(self, block: Block, sharded: bool) -> list[tuple[bool, StageTrace]]:
-        works = [work for work in self.works if work.sharded == sharded]
+    def _trace(self, over: Over, block: Block) -> list[tuple[bool, StageTrace]]:
+        works = [work for work in self.works if work.over == over]
         return [(work.first, stage) for work in works for stage in trace(work.protocol, work.shapes(block))]
