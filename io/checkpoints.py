@@ -4,6 +4,7 @@
   centres/7/2.arrow       shares of the columns of shard 2 of these centroids; all are there before the checkpoint is
   assignments/7/3.arrow   shares of the one-hot rows of shard 3, as the seventh iteration assigned them
   operands/3.arrow        the others' masked matrices of shard 3, sent once per run
+  encrypted/7/0.arrow     the others' encrypted centroids of column shard 0, while the eighth iteration lasts
 
 A file begins with an HMAC of its name and the rest under a key of this party, is written beside its place, synced and
 renamed: it is there whole, or not at all, and a damaged one is refused. Folders are for this user only.
@@ -53,16 +54,20 @@ class Checkpoints:
         """What an iteration made is made again if its checkpoint is removed; others' operands are sent only once."""
         folder, _, done = kind.partition("/")
         again = ""
-        if folder in (_ASSIGNMENTS, _CENTRES) and done != "0":
+        if folder in (ASSIGNMENTS, _CENTRES) and done != "0":
             again = f", or remove {self._file(int(done))}: a run that is not finished does that iteration again"
         return self._read(self._shard(kind, shard), again)
 
     def has_shard(self, kind: str, shard: int) -> bool:
         return self._shard(kind, shard).exists()
 
-    def drop_assignments(self, before: int) -> None:
-        """Forget the assignments of iterations that no restart can go back to."""
-        for old in (self.folder / _ASSIGNMENTS).glob("*"):
+    def shards(self, kind: str) -> list[int]:
+        """Of which shards there are files of this kind."""
+        return sorted(int(file.stem) for file in (self.folder / kind).glob("*.arrow") if _is_number(file.stem))
+
+    def drop(self, kind: str, before: int) -> None:
+        """Forget what was kept by iterations that no restart can go back to."""
+        for old in (self.folder / kind).glob("*"):
             if _is_number(old.name) and int(old.name) < before:
                 shutil.rmtree(old, ignore_errors=True)
 
@@ -112,17 +117,22 @@ class Checkpoints:
         return from_stream(content)
 
 
-_ASSIGNMENTS, _CENTRES = "assignments", "centres"
+ASSIGNMENTS, ENCRYPTED, _CENTRES = "assignments", "encrypted", "centres"
 
 
 def assignments(done: int) -> str:
     """The kind of shard file that holds the assignments of the iteration `done`."""
-    return f"{_ASSIGNMENTS}/{done}"
+    return f"{ASSIGNMENTS}/{done}"
 
 
 def centres(done: int) -> str:
     """The kind of file, by shards of columns, that holds the centroids after `done` iterations."""
     return f"{_CENTRES}/{done}"
+
+
+def encrypted(iteration: int) -> str:
+    """The kind of file, by shards of columns, that holds the peers' encrypted centroids during an iteration."""
+    return f"{ENCRYPTED}/{iteration}"
 
 
 OPERANDS = "operands"

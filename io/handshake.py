@@ -40,8 +40,9 @@ def shake_hands(
     `check` may refuse what was heard before the run is bound to it.
     """
     check_bindings(folder, me, terms)
-    if all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
-        return {peer: _bound(folder, f"{peer}-to-{me}") for peer in terms}
+    known = heard_before(folder, me, terms)
+    if known is not None:
+        return known
     exchange.put_all([_message(Key(_where(run), me, peer), said) for peer, said in terms.items()])
     heard, confirmed = _hear(exchange, me, run, terms, timeout), False
     while not confirmed:
@@ -57,6 +58,13 @@ def shake_hands(
     for peer, said in heard.items():
         _bind(folder, f"{peer}-to-{me}", said)
     return heard
+
+
+def heard_before(folder: Path, me: str, terms: Mapping[str, Terms]) -> dict[str, Terms] | None:
+    """What each peer said when the run was begun, if it was."""
+    if not all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
+        return None
+    return {peer: _bound(folder, f"{peer}-to-{me}") for peer in terms}
 
 
 def check_bindings(folder: Path, me: str, terms: Mapping[str, Terms]) -> None:

@@ -57,6 +57,11 @@ def keep_peer(folder: Path, peer: str, content: bytes, cipher: Cipher) -> None:
     write_json(_peer(folder, peer), key.to_json())
 
 
+def has_keys(folder: Path) -> bool:
+    """Whether the store was made for a job with ciphertexts."""
+    return _own(folder).exists()
+
+
 @lru_cache(maxsize=8)
 def load_keyring(folder: Path, party: Party) -> Keyring:
     """The keys of a store, read once in a process."""

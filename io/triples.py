@@ -24,13 +24,17 @@ from veilmeans.schemas.errors import StorageError
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a store serves; public. `plan` is the digest of every need of the job, so of its shapes."""
+    """What a store serves; public. `plan` is the digest of every need of the job, so of its shapes.
+
+    `engines`: those chosen for each party's distance and update, in the parties' order.
+    """
 
     store: str
     runs: int
     iterations: int
     rows: int
     plan: str
+    engines: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ class TripleStore:
         if not file.exists():
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            manifest = Manifest(**json.loads(file.read_text()))
+            content = json.loads(file.read_text())
+            engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
+            manifest = Manifest(**content, engines=engines)
         except (ValueError, TypeError):
             raise StorageError(f"{file} cannot be read: make the store again with `veilmeans offline`") from None
         return cls(folder, manifest, read_secret(folder / "seed"))

@@ -12,15 +12,19 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.terms import Terms
+from veilmeans.transforms.engines import Chosen
 
 
-def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, binding: str) -> dict[str, Terms]:
+def train_terms(
+    config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, binding: str
+) -> dict[str, Terms]:
     """What each peer is told: the job, and a digest of the rows' ids that only the two of us can compare."""
     fields = job.model_dump(mode="json", exclude=LOCAL_FIELDS)
     agreed = {
         **agreed_terms(config),
         "triples.store": config.needed_triples.store,
         "kmeans.id": "set" if job.id else "not set",
+        "engines of the store": [f"{party} {'/'.join(each)}" for party, each in zip(config.parties, engines, strict=True)],
         **_flat("kmeans", fields),
     }
     if job.layout == "horizontal":
@@ -37,7 +41,7 @@ def _flat(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Nested fields under dotted names."""
     result: dict[str, Any] = {}
     for name, value in fields.items():
-        nested = isinstance(value, dict) and name in ("init", "normalise", "reveal")
+        nested = isinstance(value, dict) and name in ("init", "normalise", "reveal", "cipher")
         result |= _flat(f"{prefix}.{name}", value) if nested else {f"{prefix}.{name}": value}
     return result
 

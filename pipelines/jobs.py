@@ -4,12 +4,14 @@ from functools import partial
 from math import ceil, log2
 
 from veilmeans.crypto.fixed import FRACTION_BITS
+from veilmeans.crypto.sparse_product import Cipher
 from veilmeans.pipelines.aggregate import aggregate_work
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.layout import Block, Layout, columns_per_shard
 from veilmeans.transforms.centres import Centres
+from veilmeans.transforms.engines import Bounds, Chosen, Engines
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.minimum import Tree
 from veilmeans.transforms.plan import Plan, Work
@@ -24,10 +26,10 @@ _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
 
 
-def job_plan(config: JobConfig) -> Plan:
-    """The plan of the one job in a configuration."""
+def job_plan(config: JobConfig, chosen: Chosen | None = None) -> Plan:
+    """The plan of the one job in a configuration, with the engines chosen for it."""
     if config.kmeans is not None:
-        kmeans = kmeans_of(config)
+        kmeans = kmeans_of(config, chosen)
         return kmeans.plan(aggregate_work(config.kmeans, kmeans.layout))
     if config.sums is None:
         raise ConfigError(f"the configuration of {config.party} has no job: add `kmeans:` or `sums:`")
@@ -40,7 +42,7 @@ def job_plan(config: JobConfig) -> Plan:
 
 def store_iterations(config: JobConfig) -> int:
     """How many iterations each run of the store may take."""
-    asked = config.needed_triples.iterations
+    asked = config.triples.iterations if config.triples else None
     return asked or (config.kmeans.max_iter if config.kmeans else 1)
 
 
@@ -58,8 +60,11 @@ def layout_of(config: JobConfig, job: KMeansJob) -> Layout:
     return Layout(job.layout == "vertical", rows, features, config.engine.rows_per_shard)
 
 
-def kmeans_of(config: JobConfig) -> KMeans:
-    """The protocols of a K-means job; a ConfigError if its bounds leave too little room in 64 bits."""
+def kmeans_of(config: JobConfig, chosen: Chosen | None = None) -> KMeans:
+    """The protocols of a K-means job; a ConfigError if its bounds leave too little room.
+
+    `chosen`: the engines of each party's products. Before they are, `auto` stands for `beaver`.
+    """
     job = config.kmeans
     if job is None:
         raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
@@ -73,7 +78,38 @@ def kmeans_of(config: JobConfig) -> KMeans:
         inertia=bool(job.reveal.inertia),
     )
     _check_room(job, layout, centres)
-    return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters))
+    engines = _engines(config, job, layout, centres, chosen or asked_engines(config))
+    return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines)
+
+
+def asked_engines(config: JobConfig) -> Chosen:
+    """The engines as configured, `beaver` where the planner is to choose."""
+    job = config.kmeans
+    if job is None:
+        return ()
+    asked = [job.engines_of(party) for party in config.parties]
+    return tuple(tuple("he" if name == "he" else "beaver" for name in (e.distance, e.update)) for e in asked)
+
+
+def bounds_of(config: JobConfig, job: KMeansJob, layout: Layout, magnitude: int) -> Bounds:
+    """What homomorphic products of the job may assume."""
+    whole = tuple(party in job.sparse and job.sparse[party].whole for party in config.parties)
+    return Bounds(layout, job.clusters, magnitude, whole, store_iterations(config))
+
+
+def _engines(config: JobConfig, job: KMeansJob, layout: Layout, centres: Centres, chosen: Chosen) -> Engines:
+    cipher = Cipher(job.cipher.scheme, job.cipher.bits)
+    bounds = bounds_of(config, job, layout, centres.magnitude)
+    try:
+        return Engines(
+            tuple(bounds.distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
+            tuple(bounds.update(i, cipher) if each[1] == "he" else None for i, each in enumerate(chosen)),
+        )
+    except ValueError:
+        raise ConfigError(
+            f"a plaintext of kmeans.cipher ({cipher.bits} bits) has no room for a product of so many rows and columns: "
+            "set kmeans.cipher.bits to 3072, or kmeans.products to beaver"
+        ) from None
 
 
 def _tree(job: KMeansJob, layout: Layout) -> Tree:

@@ -15,10 +15,12 @@ import numpy as np
 from veilmeans.crypto.prg import SEED_SIZE, derive
 from veilmeans.io.connect import open_exchange
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
-from veilmeans.io.handshake import check_bindings, shake_hands
+from veilmeans.io.handshake import check_bindings, heard_before, shake_hands
 from veilmeans.io.keys import read_secret, write_secret
 from veilmeans.io.triples import Manifest, TripleStore
-from veilmeans.pipelines.jobs import job_plan, store_iterations
+from veilmeans.pipelines.ciphers import MakeCiphers, exchange_keys
+from veilmeans.pipelines.engines import settle_engines
+from veilmeans.pipelines.jobs import asked_engines, job_plan, kmeans_of, store_iterations
 from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
 from veilmeans.pipelines.progress import counting_shards
 from veilmeans.schemas.address import Address
@@ -29,6 +31,7 @@ from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.deal import corrections_for, deal
+from veilmeans.transforms.engines import Chosen
 from veilmeans.transforms.plan import Plan
 from veilmeans.transforms.rounds import Inbox
 from veilmeans.transforms.watch import tell
@@ -42,24 +45,27 @@ def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
     if config.dealer is None:
         raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
-    plan, config = job_plan(config), config.offline()
-    manifest = manifest_of(config, plan)
-    terms = _terms(config, manifest)
+    asked, config = manifest_of(config, asked_engines(config)), config.offline()
+    terms = _terms(config, asked)
     check_bindings(config.run_folder, config.party, terms)
-    if not finished(config):
-        with seated(config) as exchange:
-            shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
-            work = _deal if config.party == config.dealer else _take_in
-            with counting_shards(f"store {manifest.store!r}", len(_places(plan, manifest))):
-                work(exchange, config, plan, manifest)
-            say_farewell(exchange, config, iteration=manifest.iterations)
+    heard = heard_before(config.run_folder, config.party, terms)
+    if heard is not None and finished(config):
+        return manifest_of(config, settle_engines(config, terms, heard))
+    with seated(config) as exchange:
+        heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
+        chosen = settle_engines(config, terms, heard)
+        plan, manifest = job_plan(config, chosen), manifest_of(config, chosen)
+        work = _deal if config.party == config.dealer else _take_in
+        with counting_shards(f"store {manifest.store!r}", len(_places(plan, manifest))):
+            work(exchange, config, plan, manifest)
+        say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
 
 
-def manifest_of(config: JobConfig, plan: Plan) -> Manifest:
+def manifest_of(config: JobConfig, chosen: Chosen) -> Manifest:
     """What the configured store shall serve."""
-    wanted = config.needed_triples
-    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest())
+    wanted, plan = config.needed_triples, job_plan(config, chosen)
+    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
 
 
 def _terms(config: JobConfig, manifest: Manifest) -> dict[str, Terms]:
@@ -96,6 +102,9 @@ def _take_in(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manife
     seed = _dealt(exchange, key, expected, config.exchange.timeout_s)["seed"].tobytes()
     store = TripleStore.create(config.store_folder, manifest, seed)
     run_pipeline(config, partial(_build, _places(plan, manifest), TakeShards(config, plan, manifest)))
+    if config.kmeans is not None and (cipher := kmeans_of(config, manifest.engines).engines.cipher) is not None:
+        exchange_keys(exchange, config, cipher)
+        run_pipeline(config, partial(_build, _places(plan, manifest), MakeCiphers(config, plan, manifest)))
     store.complete()
 
 

@@ -88,8 +88,9 @@ def get_ready(config: JobConfig) -> Ready:
     if scaling is not None:
         encode_data(config, scan, scaling)
     store = open_store(config, job.max_iter)
+    kmeans = kmeans_of(config, store.manifest.engines)
     binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=LOCAL_FIELDS | {"reveal"}))
-    terms = train_terms(config, job, scan, binding)
+    terms = train_terms(config, job, scan, store.manifest.engines, binding)
     check_bindings(config.run_folder, config.party, terms)
     return Ready(config, job, kmeans, scan, scaling, store, binding, terms)
 
@@ -111,11 +112,11 @@ def _begin(ready: Ready, job: Job, prepared: Prepared) -> None:
         return
     start = time.perf_counter()
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
-    result = run_pipeline(config, partial(_build_operands, job))
+    masked = counters(run_pipeline(config, partial(_build_operands, job))) if job.kmeans.engines.masked else {}
     tallies: Tallies = {}
     share = start_share(ready.job, job.kmeans.layout, config.me, prepared)
     write_start(job, seat, share, own_squares(prepared), tallies)
-    stages = {**counters(result), **{stage: tally.counts() for stage, tally in tallies.items()}}
+    stages = {**masked, **{stage: tally.counts() for stage, tally in tallies.items()}}
     RunReport(config.run_folder).add(time.perf_counter() - start, stages)
 
 

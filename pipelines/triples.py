@@ -3,11 +3,11 @@
 import numpy as np
 
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
-from veilmeans.io.triples import TripleStore
+from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import Key
 
 _STAGE = "triples"
@@ -15,10 +15,25 @@ _STAGE = "triples"
 
 def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     """The store, checked to be made for this job and its shapes."""
-    plan = job_plan(config)  # a mistake in the configuration is told before a missing store
+    job_plan(config)  # a mistake in the configuration is told before a missing store
     store = TripleStore.open(config.store_folder)
-    store.require(iterations=iterations, plan=plan.digest())
+    _check_engines(config, store.manifest)
+    store.require(iterations=iterations, plan=job_plan(config, store.manifest.engines or None).digest())
     return store
+
+
+def _check_engines(config: JobConfig, manifest: Manifest) -> None:
+    """Refuse a store for other engines than the job asks for."""
+    if config.kmeans is None:
+        return
+    for party, chosen in zip(config.parties, manifest.engines, strict=False):
+        asked = config.kmeans.engines_of(party)
+        for product, engine in zip(("distance", "update"), chosen, strict=True):
+            if getattr(asked, product) not in ("auto", engine):
+                raise StorageError(
+                    f"the store {manifest.store!r} was made for the engine {engine} where kmeans.products asks for "
+                    f"{getattr(asked, product)} ({party}, {product}): make one for this job with `veilmeans offline`"
+                )
 
 
 def check_claim(config: JobConfig, store: TripleStore, binding: str) -> None:

@@ -97,6 +97,34 @@ class InitConfig(Part):
         return self
 
 
+Engine = Literal["auto", "beaver", "he"]
+
+
+class EnginesConfig(Part):
+    """How the products with one party's matrix are computed."""
+
+    distance: Engine = "auto"
+    update: Engine = "auto"
+
+
+class SparseConfig(Part):
+    """What all may know of one party's matrix before they see a message."""
+
+    nonzeros: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="values other than zero in a row, on average; auto goes by it; none: as many as columns"
+    )
+    whole: bool = Field(False, description="normalised values are whole numbers (one-hot): `he` is faster then")
+
+
+class CipherConfig(Part):
+    """The homomorphic encryption of the engine `he`."""
+
+    scheme: Literal["okamoto-uchiyama", "paillier"] = Field(
+        "okamoto-uchiyama", description="paillier is slower by far, for comparison; it needs veilmeans[paillier]"
+    )
+    bits: Literal[2048, 3072] = Field(2048, description="length of the modulus: 112 or 128 bits of security")
+
+
 class RevealConfig(Part):
     """What is opened at the end, and to whom. What is not named stays a share on disk (`veilmeans reveal` opens it)."""
 
@@ -136,6 +164,14 @@ class KMeansJob(Part):
     )
     init: InitConfig = InitConfig()
     normalise: NormaliseConfig = NormaliseConfig()
+    products: Engine | dict[str, Engine | EnginesConfig] = Field(
+        "auto",
+        description="how products with a party's matrix are computed: beaver (masked matrix once per run; dense), he "
+        "(homomorphic, nothing of the matrix's size is sent; wide and sparse), or auto; for all, or for each party, or "
+        "for each party's distance and update",
+    )
+    sparse: dict[str, SparseConfig] = Field({}, description="party -> what is public about its matrix")
+    cipher: CipherConfig = CipherConfig()
     drop_bits: Annotated[int, Field(ge=0, le=32)] | None = Field(
         None, description="low bits of distances that comparisons leave out; none: as many as make them 32 bits wide"
     )
@@ -164,6 +200,11 @@ class KMeansJob(Part):
             raise ValueError("normalise: the horizontal layout needs ranges that all agree on, or aggregate: true")
         self._check_start()
         return self
+
+    def engines_of(self, party: str) -> EnginesConfig:
+        """What is asked for a party's matrix."""
+        asked = self.products.get(party, "auto") if isinstance(self.products, dict) else self.products
+        return EnginesConfig(distance=asked, update=asked) if isinstance(asked, str) else asked
 
     def _check_start(self) -> None:
         total = self.rows if isinstance(self.rows, int) else sum(self.rows.values())

@@ -11,10 +11,14 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class Block:
-    """One shard: how many rows it has, and how many columns of them each party owns."""
+    """One shard: how many rows it has, and how many columns of them each party owns.
+
+    `start` is the first column of a shard of columns, where it matters who owns them.
+    """
 
     rows: int
     widths: tuple[int, ...] = ()
+    start: int = 0
 
     def columns(self, party: int) -> slice:
         """Which of all d columns `party` owns here."""

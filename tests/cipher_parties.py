@@ -1,6 +1,6 @@
 """Keys of the homomorphic engine for parties in memory, and the ciphertexts that their offline phase would make."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from veilmeans.crypto import homomorphic as he
@@ -9,8 +9,7 @@ from veilmeans.io.keyring import Keyring
 from veilmeans.io.triples import correction_name, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
-from veilmeans.transforms.homomorphic import blind
-from veilmeans.transforms.trace import StageTrace
+from veilmeans.transforms.homomorphic import Blinding, blind
 
 SMALL = Cipher("okamoto-uchiyama", 1536)
 """Quick, and too short to be safe."""
@@ -34,13 +33,13 @@ def _key(cipher: Cipher, number: int) -> he.PrivateKey:
 
 
 def make_ciphers(
-    rings: Sequence[Keyring], store: str, iteration: int, shard: int, stages: Sequence[StageTrace]
+    rings: Sequence[Keyring], store: str, iteration: int, shard: int, blindings: Mapping[str, Sequence[Blinding]]
 ) -> list[dict[str, Array]]:
     """For each party what it makes beforehand for one shard."""
     made: list[dict[str, Array]] = [{} for _ in rings]
-    for stage in stages:
-        where = store_address(store, 0, Address("", iteration, stage.name, shard))
-        for blinding in stage.blindings:
-            name = correction_name(stage.name, blinding.label)
+    for stage, asked in blindings.items():
+        where = store_address(store, 0, Address("", iteration, stage, shard))
+        for blinding in asked:
+            name = correction_name(stage, blinding.label)
             made[blinding.maker][name] = blind(blinding, rings[blinding.maker], where)
     return made

@@ -5,16 +5,19 @@ From plain rows to what the parties' shares add up to after every iteration. `ch
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from math import ceil, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from cipher_parties import keyrings, make_ciphers
 from parties import NAMES, Board, Shards, split
 from veilmeans.crypto import bits, fixed, prg, ring
 from veilmeans.crypto.lloyd import Real, nearest, step
+from veilmeans.crypto.sparse_product import Cipher, SparseProduct
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.triples import Manifest, StoreRun, TripleStore
 from veilmeans.pipelines.jobs import kmeans_of
@@ -24,11 +27,14 @@ from veilmeans.schemas.config import EngineConfig, JobConfig
 from veilmeans.schemas.jobs import KMeansJob, NormaliseConfig, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.cross import block_state
 from veilmeans.transforms.deal import deal
+from veilmeans.transforms.homomorphic import CipherSeat, Tables
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.lloyd import add_up, by_columns
-from veilmeans.transforms.rounds import Inbox, Protocol, Stage
+from veilmeans.transforms.lloyd import add_up, by_columns, column_range, sums_by_columns
+from veilmeans.transforms.rounds import Inbox, Protocol, Stage, without
 from veilmeans.transforms.seat import OpenSeat
+from veilmeans.transforms.sparse import sparse_state
 
 Labels = NDArray[np.intp]
 Integers = NDArray[np.int64]
@@ -71,9 +77,14 @@ def kmeans_for(
 
 @dataclass(frozen=True)
 class StoreInMemory(TripleStore):
-    """A store whose corrections never see a disk."""
+    """A store whose corrections and ciphertexts never see a disk."""
 
     kept: dict[tuple[int, int], Arrays] = field(default_factory=dict)
+    made: dict[tuple[int, int], Arrays] = field(default_factory=dict)
+
+    def ciphers(self, number: int, iteration: int, shard: int) -> Arrays:
+        del number
+        return self.made[iteration, shard]
 
     def corrections(self, number: int, iteration: int, shard: int) -> Arrays:
         del number
@@ -91,6 +102,10 @@ def deal_plan(kmeans: KMeans, iterations: int) -> list[StoreRun]:
             needs = plan.needs(shard, iteration)
             for party, arrays in deal(seeds, "store", 0, Address("", iteration, "", shard), needs).items():
                 stores[party].kept[iteration, shard] = arrays
+            if kmeans.engines.cipher is not None:
+                rings, blindings = keyrings(parties, kmeans.engines.cipher), plan.blindings(shard, iteration)
+                for party, made in enumerate(make_ciphers(rings, "store", iteration, shard, blindings)):
+                    stores[party].made[iteration, shard] = made
     return [StoreRun(store, 0) for store in stores]
 
 
@@ -112,14 +127,23 @@ class Table:
     seats: tuple[OpenSeat, ...]
 
     @classmethod
-    def of(cls, stores: Sequence[StoreRun]) -> "Table":
+    def of(cls, stores: Sequence[StoreRun], cipher: Cipher | None = None) -> "Table":
         names, scratch = NAMES[: len(stores)], Scratch("value")
-        return cls(
-            tuple(
-                OpenSeat(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
-                for i, store in enumerate(stores)
-            )
-        )
+        seats = [
+            OpenSeat(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
+            for i, store in enumerate(stores)
+        ]
+        rings = keyrings(len(stores), cipher) if cipher else ()
+        keyed = [replace(seat, ciphers=CipherSeat(ring, Tables(_unread))) for seat, ring in zip(seats, rings, strict=False)]
+        return cls(tuple(keyed or seats))
+
+    def reading(self, encrypted: Sequence[Shards]) -> "Table":
+        """With the peers' encrypted centroids at hand, as column shards have brought them."""
+        seats = [
+            replace(seat, ciphers=replace(seat.ciphers, tables=Tables(partial(_read, received))))
+            for seat, received in zip(self.seats, encrypted, strict=True)
+        ]
+        return Table(tuple(seats))
 
     def at(self, iteration: int) -> "Table":
         return Table(tuple(replace(seat, iteration=iteration) for seat in self.seats))
@@ -146,9 +170,10 @@ class Table:
 
 def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list[Iteration]:
     """The steps of `transforms.lloyd`. The rows are normalised; the first party's (or its columns) come first."""
-    layout, table = kmeans.layout, Table.of(deal_plan(kmeans, iterations))
+    layout, table = kmeans.layout, Table.of(deal_plan(kmeans, iterations), kmeans.engines.cipher)
     own = [own_matrices(layout, rows, party) for party in range(layout.parties)]
     operands = table.run(kmeans.operand, own)
+    moduli = [moduli_at(seat) for seat in table.seats]
     shares = split(fixed.encode(start), layout.parties, seed=1)
     columns = table.run(kmeans.norms, [by_columns(kmeans, "mu", share) for share in shares])
     norms = [ring.total(state["u"] for state in each.values()) for each in columns]
@@ -156,10 +181,17 @@ def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list
     for iteration in range(iterations):
         here = table.at(iteration)
         begin = [{"mu": in_one(mu), "u": u} for mu, u in zip(columns, norms, strict=True)]
-        states = here.run(kmeans.distance, [_each(x, mu, "mu", "u") for x, mu in zip(operands, begin, strict=True)])
+        if kmeans.encrypt is not None:
+            here = here.reading(here.run(kmeans.encrypt, [_ranged(kmeans, mu) for mu in columns]))
+        right = _for_engines(kmeans.engines.distance, operands)
+        states = here.run(kmeans.distance, [_each(x, mu, "mu", "u") for x, mu in zip(right, begin, strict=True)])
         assigned = here.run(kmeans.assign, states)
-        sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(operands, assigned, strict=True)])
-        total = [{**add_up(parts.values()), "x2": own_squares(x)} for parts, x in zip(sums, own, strict=True)]
+        right = _for_engines(kmeans.engines.update, operands)
+        sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(right, assigned, strict=True)])
+        total = [
+            {**add_up(parts.values(), modulus), "x2": own_squares(x)}
+            for parts, x, modulus in zip(sums, own, moduli, strict=True)
+        ]
         columns, after = run_centres(kmeans, here, columns, total)
         norms = [state["u"] for state in after]
         found.append(_joined(layout, columns, after, assigned, total))
@@ -171,13 +203,49 @@ def run_centres(
 ) -> tuple[list[Shards], list[Arrays]]:
     """The new centroids by column shards, and what a checkpoint keeps beside them; `total` has "s", "n" and "x2"."""
     inverse = table.run(kmeans.reciprocal, [{0: {"n": each["n"]}} for each in total])
-    sums = [by_columns(kmeans, "s", each["s"]) for each in total]
+    sums: list[Shards] = [
+        sums_by_columns(kmeans, seat.party, each) for seat, each in zip(table.seats, total, strict=True)
+    ]
+    if kmeans.unmask is not None:
+        sums = table.run(kmeans.unmask, [_ranged(kmeans, each) for each in sums])
     states = [_beside(s, mu) for s, mu in zip(sums, columns, strict=True)]
     begin = [_each(state, inv[0], "v", "y", "empty") for state, inv in zip(states, inverse, strict=True)]
     quotients = table.run(kmeans.quotient, begin)
     ends = [add_up({name: each[name] for name in ("u", "esd")} for each in q.values()) for q in quotients]
     finished = [{0: {**end, "n": t["n"], "x2": t["x2"]}} for end, t in zip(ends, total, strict=True)]
     return quotients, [each[0] for each in table.run(kmeans.finish, finished)]
+
+
+def moduli_at(seat: OpenSeat) -> dict[int, int]:
+    """The peers' public moduli that a party has."""
+    return {i: int(key.modulus) for i, key in seat.ciphers.keyring.others.items()} if seat.ciphers else {}
+
+
+def _unread(iteration: int, peer: int) -> Array:
+    raise AssertionError(f"nothing of party {peer} was encrypted in iteration {iteration}")
+
+
+def _read(received: Shards, iteration: int, peer: int) -> Array:
+    del iteration
+    return np.concatenate([state[f"y{peer}"] for state in received.values() if f"y{peer}" in state])
+
+
+def _ranged(kmeans: KMeans, shards: Shards) -> Shards:
+    return {shard: {**arrays, **column_range(kmeans, shard)} for shard, arrays in shards.items()}
+
+
+def _for_engines(engines: Sequence[SparseProduct | None], operands: Sequence[Shards]) -> list[Shards]:
+    """The operands with each party's own matrix as its engine wants it: compressed rows where it is homomorphic."""
+    return [
+        operand if engine is None else {shard: _compressed(arrays) for shard, arrays in operand.items()}
+        for engine, operand in zip(engines, operands, strict=True)
+    ]
+
+
+def _compressed(arrays: Arrays) -> Arrays:
+    if not arrays["x"].shape[1]:
+        return arrays
+    return {**without(arrays, "x"), **sparse_state(csr_array(arrays["x"]))}
 
 
 def in_one(columns: Shards) -> ring.Ring:
@@ -206,7 +274,7 @@ def own_matrices(layout: Layout, rows: Real, party: int) -> dict[int, Arrays]:
         here = rows[first : first + place.block.rows]
         first += place.block.rows
         columns = layout.own_columns(party) if place.owner in (None, party) else slice(0, 0)
-        own[shard] = {"x": fixed.encode(here[:, columns])}
+        own[shard] = {"x": fixed.encode(here[:, columns]), **block_state(place.block)}
     return own
 
 

@@ -33,7 +33,7 @@ from veilmeans.transforms.bare import run_bare
 from veilmeans.transforms.deal import deal
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.seat import OpenSeat
-from veilmeans.transforms.trace import trace
+from veilmeans.transforms.trace import Shapes, trace
 
 Shards = Mapping[int, Arrays]
 NAMES = ("payco", "shop", "bank", "carrier")
@@ -113,12 +113,21 @@ def deal_shards(
     """Each party's corrections for each shard of these shapes."""
     corrections: list[dict[int, Arrays]] = [{} for _ in seeds]
     for shard in shards[0]:
-        shapes = [{k: (v.shape, str(v.dtype)) for k, v in party[shard].items()} for party in shards]
+        shapes = [shapes_of(party[shard]) for party in shards]
         needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
         dealt = deal(seeds, MANIFEST.store, 0, Address("", iteration, "", shard), needs)
         for party, taken in enumerate(corrections):
             taken[shard] = dealt.get(party, {})
     return corrections
+
+
+PUBLIC = ("block", "columns")
+"""Arrays of a state that tell shapes."""
+
+
+def shapes_of(state: Arrays) -> Shapes:
+    """What a trace needs of a state."""
+    return {k: v if k in PUBLIC else (v.shape, str(v.dtype)) for k, v in state.items()}
 
 
 @dataclass(frozen=True)
@@ -231,6 +240,7 @@ __all__ = [
     "mode_of",
     "read_secret",
     "run_parties",
+    "shapes_of",
     "split",
     "write_config",
 ]

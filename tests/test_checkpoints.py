@@ -11,7 +11,7 @@ import pytest
 
 from parties import mode_of
 from train_parties import BOTH, Strike, World, contents, make_world, results, sentences, shares
-from veilmeans.io.checkpoints import OPERANDS, Checkpoints, assignments
+from veilmeans.io.checkpoints import ASSIGNMENTS, OPERANDS, Checkpoints, assignments
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import StorageError
 
@@ -195,7 +195,7 @@ def test_old_assignments_are_dropped_and_nothing_else(store: Checkpoints) -> Non
         store.write(done, ARRAYS)
         store.write_shard(assignments(done), 0, ARRAYS)
     (store.folder / "assignments/notes").mkdir()
-    store.drop_assignments(before=9)
+    store.drop(ASSIGNMENTS, before=9)
     assert sorted(folder.name for folder in (store.folder / "assignments").iterdir()) == ["10", "9", "notes"]
     assert store.newest() == 10
     assert equal(store.read(8), ARRAYS)

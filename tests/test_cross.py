@@ -1,5 +1,6 @@
 """Cross products with a fixed operand against numpy, plain and transposed, unequal columns or none, M = 2, 3, 4."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,17 +8,19 @@ import numpy as np
 import pytest
 
 from arithmetic import PARTIES
-from parties import NAMES, joined, run_parties, split
+from parties import NAMES, joined, run_parties, shapes_of, split
 from veilmeans.crypto.correlations import MatMul, Operand
 from veilmeans.schemas.arrays import Arrays, from_stream
 from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.layout import Block
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.cross import CrossProduct, cross, mask_operand
+from veilmeans.transforms.cross import CrossProduct, block_state, cross, mask_operand
 from veilmeans.transforms.randomness import ShapeRecorder
 from veilmeans.transforms.rounds import Inbox
 from veilmeans.transforms.trace import trace
 
-BOTH = (mask_operand() + cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))).named("both")
+EVERYONE = frozenset(range(4))
+BOTH = (mask_operand(EVERYONE) + cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))).named("both")
 
 
 def matrices(
@@ -33,7 +36,7 @@ def matrices(
     states: list[dict[int, Arrays]] = []
     for p in range(count):
         right = {f"y{i}": shares[p] for i, shares in enumerate(y_shares)}
-        states.append({0: {"x": x[p], **right, **{f"c{i}": c_shares[p] for i in range(count)}}})
+        states.append({0: {**block_state(Block(rows, tuple(widths))), "x": x[p], **right, **{f"c{i}": c_shares[p] for i in range(count)}}})
     return x, y, c, states
 
 
@@ -49,8 +52,8 @@ def test_every_owner_s_product(tmp_path: Path, count: int, rows: int) -> None:
 
 def test_the_matrix_crosses_once_and_only_the_right_operand_after_that() -> None:
     states = matrices(2, 1000, k=3)[3]
-    shapes = [{name: (array.shape, "uint64") for name, array in state[0].items()} for state in states]
-    protocol = mask_operand() + cross(CrossProduct("y", "d")) * 3
+    shapes = [shapes_of(state[0]) for state in states]
+    protocol = mask_operand(EVERYONE) + cross(CrossProduct("y", "d")) * 3
     operand, *products = trace(protocol.named("products"), shapes)
     assert operand.sent == (1000 * 2 * 8, 1000 * 5 * 8)
     assert all(stage.sent == (5 * 3 * 8, 2 * 3 * 8) for stage in products)
@@ -87,7 +90,7 @@ def test_nothing_is_sent_for_a_matrix_without_columns(tmp_path: Path, widths: tu
 @pytest.mark.parametrize("widths", OWNERS, ids=str)
 def test_no_triples_are_asked_for_a_matrix_without_columns(widths: tuple[int, ...]) -> None:
     states = matrices(len(widths), 9, k=3, widths=widths)[3]
-    shapes = [{name: (array.shape, "uint64") for name, array in state[0].items()} for state in states]
+    shapes = [shapes_of(state[0]) for state in states]
     owned = {i: width for i, width in enumerate(widths) if width}
     pairs = [(i, j) for i in owned for j in range(len(widths)) if i != j]
     operand, plain, transposed = trace(BOTH, shapes)
@@ -108,10 +111,10 @@ def test_no_triples_are_asked_for_a_matrix_without_columns(widths: tuple[int, ..
     ids=lambda matrix: f"{matrix.dtype} {matrix.shape}",
 )
 def test_what_is_no_masked_matrix_of_the_shard_is_refused(matrix: np.ndarray) -> None:
-    (step,) = mask_operand().rounds
+    (step,) = mask_operand(EVERYONE).rounds
     party = Party(0, ("payco", "shop"))
-    mine: Arrays = {"x": np.zeros((9, 1), np.uint64)}
-    for message, shape in (({"e": np.ones((9, 2), np.uint64)}, (9, 2)), ({}, (9, 0))):
-        assert step.receive(party, mine, Inbox(party, {1: message}), ShapeRecorder())["e1"].shape == shape
-    with pytest.raises(RefusedError, match="shop sent no masked matrix of 9 rows where one was due"):
+    mine: Arrays = {"x": np.zeros((9, 1), np.uint64), **block_state(Block(9, (1, 2)))}
+    due = {"e": np.ones((9, 2), np.uint64)}
+    assert step.receive(party, mine, Inbox(party, {1: due}), ShapeRecorder())["e1"].shape == (9, 2)
+    with pytest.raises(RefusedError, match=re.escape("as 'e' where uint64 (9, 2) was due")):
         step.receive(party, mine, Inbox(party, {1: {"e": matrix}}), ShapeRecorder())

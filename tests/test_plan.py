@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from veilmeans.crypto.correlations import MatMul, Mul, Operand
 from veilmeans.schemas.layout import Block
-from veilmeans.transforms.cross import CrossProduct, cross, mask_operand
+from veilmeans.transforms.cross import CrossProduct, block_state, cross, mask_operand
 from veilmeans.transforms.multiply import multiply
 from veilmeans.transforms.plan import Over, Plan, Work
 from veilmeans.transforms.randomness import Need
@@ -32,7 +32,7 @@ def matrices(block: Block) -> Sequence[Shapes]:
     own = [((block.rows, width), "uint64") for width in block.widths]
     right: Shapes = {f"y{i}": ((width, K), "uint64") for i, width in enumerate(block.widths)}
     return [
-        {"x": own[me], **right, **{f"e{i}": other for i, other in enumerate(own) if i != me}} for me in range(len(own))
+        {**block_state(block), "x": own[me], **right, **{f"e{i}": other for i, other in enumerate(own) if i != me}} for me in range(len(own))
     ]
 
 
@@ -105,7 +105,7 @@ def test_column_shards_ask_beside_row_shards(widths: tuple[int, ...]) -> None:
 def test_shards_of_other_widths_ask_for_what_their_owners_need() -> None:
     """Vertical: all own columns. Horizontal: one owner, and nothing is asked for the others' empty matrices."""
     blocks = (Block(4, (2, 5)), Block(4, (7, 0)), Block(3, (0, 7)))
-    plan = Plan((Work(mask_operand(), matrices, first=True), Work(PRODUCT, matrices)), blocks)
+    plan = Plan((Work(mask_operand(frozenset(range(2))), matrices, first=True), Work(PRODUCT, matrices)), blocks)
     assert (plan.rows, plan.shards) == (11, 3)
     for shard, (rows, owned) in enumerate(((4, {0: 2, 1: 5}), (4, {0: 7}), (3, {1: 7}))):
         first, later = asked(plan, shard, 0), asked(plan, shard, 1)

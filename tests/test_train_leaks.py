@@ -138,7 +138,7 @@ def _train_and_forget_nothing(file: Path, log: Path) -> None:
 
 
 FORGETTING = (
-    (Spool, "collect"), (FileExchange, "collect"), (Checkpoints, "drop_assignments"), (Scratch, "drop"),
+    (Spool, "collect"), (FileExchange, "collect"), (Checkpoints, "drop"), (Scratch, "drop"),
     (Scratch, "clear"),
 )  # fmt: skip
 

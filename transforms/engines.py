@@ -12,6 +12,10 @@ from veilmeans.crypto.sparse_product import SECURITY, Cipher, SparseProduct, gro
 from veilmeans.schemas.layout import Layout
 
 
+Chosen = tuple[tuple[str, ...], ...]
+"""For each owner the engines of its distance and its update."""
+
+
 @dataclass(frozen=True)
 class Engines:
     """For each owner the numbers of its homomorphic products; None: it uses `beaver`."""

@@ -1,22 +1,32 @@
 """The paper's privacy-preserving K-means as protocols, from public parameters alone.
 
 once            X − U to the others (`cross`); |μ_j|² of the start (`centres.norms`)
-each iteration  distance (S1, F_ESD') → assign (S2, F_min^k) → update (S3, F_SCU) over shards of rows, and their sums;
+each iteration  [encrypt over shards of columns] →
+                distance (S1, F_ESD') → assign (S2, F_min^k) → update (S3, F_SCU) over shards of rows, and their sums →
+                [unmask over shards of columns] →
                 reciprocal of the counts, quotient (F_SCU's division) over shards of columns, finish (F_CSC)
+
+What is in brackets is there where an owner's product is homomorphic (`sparse`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from veilmeans.crypto import bits
+import numpy as np
+from scipy.sparse import csr_array
+
+from veilmeans.crypto import bits, ring
+from veilmeans.crypto.sparse_product import SparseProduct
 from veilmeans.schemas.layout import Block, Layout, cut_columns
 from veilmeans.transforms.centres import Centres, finish, norms, quotient
-from veilmeans.transforms.cross import mask_operand
+from veilmeans.transforms.cross import block_state, mask_operand
 from veilmeans.transforms.distance import distance
 from veilmeans.transforms.divide import reciprocal
+from veilmeans.transforms.engines import Engines
 from veilmeans.transforms.minimum import Tree, minimum
 from veilmeans.transforms.plan import Over, Plan, Work
 from veilmeans.transforms.rounds import Protocol
+from veilmeans.transforms.sparse import Wide, encrypt_centres, found_names, sparse_state, unmask
 from veilmeans.transforms.trace import Shapes
 from veilmeans.transforms.update import update
 
@@ -30,6 +40,7 @@ class KMeans:
     tree: Tree
     work: Centres
     columns_per_shard: int
+    engines: Engines
 
     @property
     def column_shards(self) -> list[slice]:
@@ -38,7 +49,7 @@ class KMeans:
 
     @property
     def operand(self) -> Protocol:
-        return mask_operand()
+        return mask_operand(self.engines.masked)
 
     @property
     def norms(self) -> Protocol:
@@ -46,7 +57,18 @@ class KMeans:
 
     @property
     def distance(self) -> Protocol:
-        return distance()
+        return distance(self.engines.distance)
+
+    @property
+    def encrypt(self) -> Protocol | None:
+        """Before the distances."""
+        return encrypt_centres(Wide(self.layout, self.engines.distance)) if any(self.engines.distance) else None
+
+    @property
+    def unmask(self) -> Protocol | None:
+        """After the sums of all shards."""
+        wide = self.k > 1 and any(self.engines.update)
+        return unmask(Wide(self.layout, self.engines.update)) if wide else None
 
     @property
     def assign(self) -> Protocol:
@@ -54,7 +76,7 @@ class KMeans:
 
     @property
     def update(self) -> Protocol:
-        return update(self.k)
+        return update(self.k, self.engines.update)
 
     @property
     def reciprocal(self) -> Protocol:
@@ -70,6 +92,7 @@ class KMeans:
 
     def plan(self, extra: tuple[Work, ...] = ()) -> Plan:
         """What all of it asks of the triple store; `extra` is work besides."""
+        ciphers = [protocol for protocol in (self.encrypt, self.unmask) if protocol is not None]
         works = (
             Work(self.operand, self._operand_shapes, first=True),
             Work(self.distance, self._distance_shapes),
@@ -79,31 +102,52 @@ class KMeans:
             Work(self.reciprocal, self._single_shapes, Over.ONE),
             Work(self.quotient, self._quotient_shapes, Over.COLUMNS),
             Work(self.finish, self._single_shapes, Over.ONE),
+            *(Work(protocol, self._wide_shapes, Over.COLUMNS) for protocol in ciphers),
             *extra,
         )
-        columns = tuple(Block(self.k, (each.stop - each.start,)) for each in self.column_shards)
+        columns = tuple(
+            Block(self.k, (each.stop - each.start,), each.start if ciphers else 0) for each in self.column_shards
+        )
         return Plan(works, tuple(place.block for place in self.layout.places()), columns)
 
     def _operand_shapes(self, block: Block) -> Sequence[Shapes]:
-        return [{"x": ((block.rows, width), "uint64")} for width in block.widths]
+        dense: Sequence[Shapes] = [{"x": ((block.rows, width), "uint64")} for width in block.widths]
+        return [{**own, **block_state(block)} for own in dense]
 
-    def _with_operands(self, block: Block, shapes: Shapes) -> Sequence[Shapes]:
-        """The same for each party, beside its own matrix and the others' masked ones."""
-        matrices = [((block.rows, width), "uint64") for width in block.widths]
+    def _with_operands(self, block: Block, shapes: Shapes, engines: Sequence[SparseProduct | None]) -> Sequence[Shapes]:
+        """The same for each party, beside its own matrix and the masked ones of others."""
+        dense: list[tuple[tuple[int, ...], str]] = [((block.rows, width), "uint64") for width in block.widths]
+        empty = sparse_state(csr_array((block.rows, 0), dtype=ring.DTYPE))
+        masked = {i: dense[i] for i, engine in enumerate(engines) if engine is None}
         return [
-            {**shapes, "x": matrix, **{f"e{i}": other for i, other in enumerate(matrices) if i != party}}
-            for party, matrix in enumerate(matrices)
+            {
+                **shapes,
+                **block_state(block),
+                **({"x": dense[i]} if engine is None else empty),
+                **{f"e{owner}": matrix for owner, matrix in masked.items() if owner != i},
+            }
+            for i, engine in enumerate(engines)
         ]
 
     def _distance_shapes(self, block: Block) -> Sequence[Shapes]:
         k, d = self.k, self.layout.total_features
-        return self._with_operands(block, {"mu": ((k, d), "uint64"), "u": ((k,), "uint64")})
+        return self._with_operands(block, {"mu": ((k, d), "uint64"), "u": ((k,), "uint64")}, self.engines.distance)
 
     def _assign_shapes(self, block: Block) -> Sequence[Shapes]:
         return [{"d": ((self.k, block.rows), "uint64")}] * self.layout.parties
 
     def _update_shapes(self, block: Block) -> Sequence[Shapes]:
-        return self._with_operands(block, {"c": ((self.k, bits.padded(block.rows) // 8), "uint8")})
+        shapes: Shapes = {"c": ((self.k, bits.padded(block.rows) // 8), "uint8")}
+        return self._with_operands(block, shapes, self.engines.update)
+
+    def _wide_shapes(self, block: Block) -> Sequence[Shapes]:
+        (width,) = block.widths
+        shapes: Shapes = {
+            "columns": np.array([block.start, block.start + width]),
+            **dict.fromkeys(("mu", "s"), ((block.rows, width), "uint64")),
+        }
+        nothing = {name: np.zeros((0, 1), np.int64) for i in range(self.layout.parties) for name in found_names(i)}
+        return [{**shapes, **nothing}] * self.layout.parties
 
     def _quotient_shapes(self, block: Block) -> Sequence[Shapes]:
         shapes: Shapes = {

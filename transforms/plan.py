@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 
 from veilmeans.schemas.layout import Block, cut
+from veilmeans.transforms.homomorphic import Blinding
 from veilmeans.transforms.randomness import Need
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.trace import Shapes, StageTrace, trace
@@ -62,13 +63,19 @@ class Plan:
 
     def needs(self, shard: int, iteration: int) -> Needs:
         """What the stages of the store's shard need."""
-        traces = [
+        return {stage.name: stage.needs for stage in self._stages(shard, iteration) if stage.needs}
+
+    def blindings(self, shard: int, iteration: int) -> dict[str, tuple[Blinding, ...]]:
+        """What ciphertexts they need that are made beforehand."""
+        return {stage.name: stage.blindings for stage in self._stages(shard, iteration) if stage.blindings}
+
+    def _stages(self, shard: int, iteration: int) -> list[StageTrace]:
+        return [
             stage
             for over, blocks in self._all_blocks.items()
             for block in blocks[shard : shard + 1]
             for stage in self.traces(over, block, iteration)
         ]
-        return {stage.name: stage.needs for stage in traces if stage.needs}
 
     def traces(self, over: Over, block: Block, iteration: int) -> list[StageTrace]:
         """The stages of one iteration over this kind of shard, for one of them."""
@@ -90,7 +97,8 @@ class Plan:
             content.update(repr((over.value, blocks)).encode())
             for block in sorted(set(blocks), key=repr):
                 traced = self._traced[over, block]
-                content.update(repr([(first, stage.name, stage.needs) for first, stage in traced]).encode())
+                asked = [(first, stage.name, stage.needs, stage.blindings) for first, stage in traced]
+                content.update(repr(asked).encode())
         return content.hexdigest()
 
     @cached_property

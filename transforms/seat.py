@@ -5,11 +5,17 @@
 
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
+import numpy as np
+
 from veilmeans.crypto import prg
+from veilmeans.crypto.homomorphic import Ciphers
+from veilmeans.io.checkpoints import Checkpoints, encrypted
 from veilmeans.io.connect import open_exchange
 from veilmeans.io.exchange import Exchange, Outgoing, read_arrays
+from veilmeans.io.keyring import has_keys, load_keyring
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.triples import StoreRun, TripleStore
@@ -18,7 +24,7 @@ from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.homomorphic import CipherSeat
+from veilmeans.transforms.homomorphic import CipherSeat, Tables
 from veilmeans.transforms.randomness import AddressedRandomness
 from veilmeans.transforms.rounds import Inbox, Sent, Stage
 from veilmeans.transforms.watch import tell
@@ -83,22 +89,49 @@ class Seat:
     def open(self) -> OpenSeat:
         """Read the secrets and connect; called where the rounds run."""
         config = self.config
+        seed = prg.derive(read_secret(config.seed), f"run {config.run} {self.binding}")
         return OpenSeat(
             party=config.me,
             run=config.run,
             iteration=self.iteration,
             exchange=open_exchange(config),
-            seed=prg.derive(read_secret(config.seed), f"run {config.run} {self.binding}"),
+            seed=seed,
             triples=self._store_run(),
             scratch=Scratch(config.scratch_root),
             timeout=config.exchange.timeout_s,
             folder=config.run_folder,
+            ciphers=self._ciphers(seed),
         )
+
+    def _ciphers(self, seed: bytes) -> CipherSeat | None:
+        """Keys and tables, where the store has ciphertexts."""
+        config = self.config
+        if self.store_number is None or not has_keys(config.store_folder):
+            return None
+        return _cipher_seat(config.store_folder, config.me, checkpoints(config.run_folder, seed))
 
     def _store_run(self) -> StoreRun | None:
         if self.store_number is None:
             return None
         return StoreRun(TripleStore.open(self.config.store_folder), self.store_number)
+
+
+def checkpoints(folder: Path, seed: bytes) -> Checkpoints:
+    """What a party keeps of a run, under a key of its seed there."""
+    return Checkpoints(folder, prg.derive(seed, "checkpoints"))
+
+
+@lru_cache(maxsize=4)
+def _cipher_seat(store: Path, party: Party, kept: Checkpoints) -> CipherSeat:
+    """One in a process: tables are shared by all that is worked on there."""
+    return CipherSeat(load_keyring(store, party), Tables(partial(_encrypted_centroids, kept)))
+
+
+def _encrypted_centroids(kept: Checkpoints, iteration: int, peer: int) -> Ciphers:
+    """Enc(μ) of a peer for all my columns, as column shards brought it."""
+    kind = encrypted(iteration)
+    parts = [kept.read_shard(kind, shard) for shard in kept.shards(kind)]
+    return np.concatenate([part[f"y{peer}"] for part in parts if f"y{peer}" in part])
 
 
 @dataclass

@@ -97,7 +97,7 @@ def receive_encrypted(
     for peer in party.others:
         y = inbox.from_peer(peer, "y", _ciphers(product, product.encrypted_shape(x.shape[0])))
         columns = he.accumulate(party, peer, product, x, y)
-        found |= {f"z{peer}.columns": columns.numbers, f"z{peer}.ciphers": columns.ciphers}
+        found |= _found(peer, columns)
     return found
 
 
@@ -179,8 +179,7 @@ def _send_masked(wide: Wide, party: Party, state: Arrays, randomness: Randomness
     if product is not None:
         he, width = randomness.homomorphic(), wide.width(party.index, state)
         for peer in party.others:
-            found = Columns(state[f"z{peer}.columns"], state[f"z{peer}.ciphers"])
-            z, share = he.mask(f"mask.{peer}", party, peer, product, width, found)
+            z, share = he.mask(f"mask.{peer}", party, peer, product, width, _columns(state, peer))
             messages[peer] = {"z": z}
             sums = _added(sums, wide.owned(party.index, state), share)
     return Sent({"columns": state["columns"], "s": sums}, to=messages)
@@ -193,7 +192,7 @@ def _add_unmasked(wide: Wide, party: Party, state: Arrays, inbox: Inbox, randomn
             width = wide.width(owner, state)
             z = inbox.from_peer(owner, "z", _ciphers(product, (width, product.packs)))
             sums = _added(sums, wide.owned(owner, state), he.decrypt(party, owner, product, z, width))
-    return {**state, "s": sums}
+    return {"s": sums}
 
 
 def _added(sums: ring.Ring, part: slice, found: ring.Ring) -> ring.Ring:
@@ -207,26 +206,39 @@ def _added(sums: ring.Ring, part: slice, found: ring.Ring) -> ring.Ring:
 # Between the two: products of ciphertexts, over shards
 
 
+def found_names(peer: int) -> tuple[str, str]:
+    """Under which a state has what was accumulated under a peer's key: columns, and their ciphertexts."""
+    return f"z{peer}.columns", f"z{peer}.ciphers"
+
+
 def found_in(state: Arrays, party: Party, first: int, last: int) -> dict[str, Array]:
     """What an owner has accumulated for its columns `first` … `last` − 1, counted from `first`."""
     found: dict[str, Array] = {}
     for peer in party.others:
-        if f"z{peer}.columns" in state:
-            numbers = state[f"z{peer}.columns"]
-            part = slice(*np.searchsorted(numbers, [first, last]).tolist())
-            found[f"z{peer}.columns"] = numbers[part] - first
-            found[f"z{peer}.ciphers"] = state[f"z{peer}.ciphers"][part]
+        if found_names(peer)[0] in state:
+            columns = _columns(state, peer)
+            part = slice(*np.searchsorted(columns.numbers, [first, last]).tolist())
+            found |= _found(peer, Columns(columns.numbers[part] - first, columns.ciphers[part]))
     return found
+
+
+def _found(peer: int, columns: Columns) -> dict[str, Array]:
+    return dict(zip(found_names(peer), (columns.numbers, columns.ciphers), strict=True))
+
+
+def _columns(state: Arrays, peer: int) -> Columns:
+    numbers, ciphers = found_names(peer)
+    return Columns(state[numbers], state[ciphers])
 
 
 def multiply_found(parts: Sequence[Arrays], moduli: Mapping[int, int]) -> dict[str, Array]:
     """The ciphertexts of several shards, multiplied together column by column. `moduli`: the peers', which are public."""
     found: dict[str, Array] = {}
     for peer, modulus in moduli.items():
-        held = [part for part in parts if f"z{peer}.columns" in part]
+        held = [part for part in parts if found_names(peer)[0] in part]
         if held:
-            columns = _multiplied([Columns(p[f"z{peer}.columns"], p[f"z{peer}.ciphers"]) for p in held], mpz(modulus))
-            found |= {f"z{peer}.columns": columns.numbers, f"z{peer}.ciphers": columns.ciphers}
+            columns = _multiplied([_columns(part, peer) for part in held], mpz(modulus))
+            found |= _found(peer, columns)
     return found
 
 
