@@ -264,6 +264,11 @@ def test_a_hostile_generator_is_refused(change: Change) -> None:
         public_from_json(change(dict(fixed_key("okamoto-uchiyama").public.to_json())))
 
 
+def test_a_number_without_end_is_not_read() -> None:
+    with pytest.raises(ValueError, match="at most 1024 bits"):
+        public_from_json(fixed_key("paillier").public.to_json() | {"n": "1" * 10**6})
+
+
 def test_a_public_key_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(ValueError, match="schemes"):
         public_from_json(["okamoto-uchiyama"])  # type: ignore[arg-type]
