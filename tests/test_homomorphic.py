@@ -301,6 +301,7 @@ def test_ciphertexts_that_are_no_units_are_refused(scheme: str) -> None:
             check_ciphers(key.public, [*fine, bad])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=6))
 def test_residues_come_back_from_their_array(values: list[int]) -> None:
     ciphers = to_ciphers([mpz(each) for each in values], 8)

@@ -123,6 +123,7 @@ def test_matrices_that_do_not_fit_the_bases_are_refused() -> None:
         column_products(matrix, bases(3), MODULUS, 1)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(0, 10**8), st.integers(1, 24), st.integers(0, 2**32))
 def test_the_window_costs_least_of_those_that_fit(columns: int, uses: int, bits: int, memory: int) -> None:
     def cost(window: int) -> int:

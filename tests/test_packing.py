@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gmpy2 import mpz
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilmeans.crypto.packing import Slots, slots_for
@@ -28,6 +28,7 @@ def plain(row: list[int], slots: Slots) -> mpz:
     return mpz(sum(value << (place * slots.width) for place, value in enumerate(row)))
 
 
+@settings(deadline=None)
 @given(any_slots, st.data())
 def test_values_are_packed_at_multiples_of_the_width_and_come_back(slots: Slots, data: st.DataObject) -> None:
     rows = table(data, slots, words)
@@ -37,6 +38,7 @@ def test_values_are_packed_at_multiples_of_the_width_and_come_back(slots: Slots,
     np.testing.assert_array_equal(slots.unpack(packed), array(rows, slots), strict=True)
 
 
+@settings(deadline=None)
 @given(any_slots)
 def test_a_slot_holds_the_largest_masked_product(slots: Slots) -> None:
     assert slots.width % 8 == 0
@@ -45,6 +47,7 @@ def test_a_slot_holds_the_largest_masked_product(slots: Slots) -> None:
     assert (2**slots.bound - 1) + 2**slots.bound + (2 ** (slots.bound + slots.sigma) - 1) < 2**slots.width
 
 
+@settings(deadline=None)
 @given(any_slots, st.data())
 def test_masked_products_of_both_signs_are_shared(slots: Slots, data: st.DataObject) -> None:
     top = 2**slots.bound - 1
@@ -75,6 +78,7 @@ def test_the_random_bytes_of_masks_are_left_as_they_are() -> None:
     assert (masks == 2**64 - 1).all()
 
 
+@settings(deadline=None)
 @given(any_slots, st.data())
 def test_a_slot_one_past_the_bound_is_refused(slots: Slots, data: st.DataObject) -> None:
     limit = 2 ** (slots.bound + 1) + 2 ** (slots.bound + slots.sigma)
@@ -112,6 +116,7 @@ def test_rows_of_another_length_are_refused() -> None:
         Slots(bound=70, sigma=40, count=3).pack(np.zeros((1, 2), np.uint64))
 
 
+@settings(deadline=None)
 @given(st.integers(100, 3000), st.integers(64, 120), st.integers(1, 64), st.integers(1, 20))
 def test_as_many_slots_as_fit_and_are_wanted(capacity: int, bound: int, sigma: int, wanted: int) -> None:
     one = Slots(bound, sigma, 1).width
