@@ -154,5 +154,5 @@ def encrypt(key: PublicKey, plains: Sequence[mpz], blinds: Ciphers) -> Ciphers:
 
 
 def decrypt(key: PrivateKey, ciphers: Ciphers) -> list[mpz]:
-    """The plaintexts in an array of any shape, in C order."""
+    """The plaintexts in an array of any shape, in C order. A peer's ciphertexts go through `check_ciphers` first."""
     return [key.decrypt(cipher) for cipher in from_ciphers(ciphers)]

@@ -35,8 +35,8 @@ class PowerTables:
 
     def __init__(self, bases: Sequence[mpz], modulus: mpz, bits: int, window: int | None) -> None:
         self.bases, self.modulus, self.bits = list(bases), modulus, bits
-        self.window = window if bits > 1 else None
-        self.places = -(-bits // window) if window else 0
+        self.window = min(window, bits) if window and bits > 1 else None
+        self.places = -(-bits // self.window) if self.window else 0
         self.factors: list[mpz] = [None] * (len(self.bases) * self.places << (self.window or 0))
         self._made = np.zeros(len(self.bases), np.bool_)
 
@@ -113,7 +113,8 @@ class _Powers(NamedTuple):
 def _by_sign(matrix: Any, bits: int) -> tuple[_Powers, _Powers]:
     """The powers with exponents above zero, and those below, turned round. Groups are what the matrix compresses."""
     exponents = np.asarray(matrix.data, np.int64)
-    if len(exponents) and not -(1 << bits) < int(exponents.min()) <= int(exponents.max()) < 1 << bits:
+    limit = 1 << min(bits, 63)
+    if len(exponents) and not -limit < int(exponents.min()) <= int(exponents.max()) < limit:
         raise ValueError(f"an exponent has more than {bits} bits")
     keys = np.asarray(matrix.indices, np.int64)
 

@@ -139,8 +139,6 @@ def generate(bits: int) -> PrivateKey:
     t = _prime(SUBGROUP_BITS)
     p = _prime_above(t, size)
     q = _prime(bits - 2 * size)
-    while (p * p * q).bit_length() != bits or q == p:
-        q = _prime(bits - 2 * size)
     return private_key(bits, p, q, t, _generator(p, q, t))
 
 
@@ -150,9 +148,9 @@ def _prime_bits(bits: int) -> int:
 
 
 def _prime(bits: int) -> mpz:
-    """A random prime with its two highest bits set."""
+    """A random prime of so many bits."""
     while True:
-        candidate = mpz(secrets.randbits(bits)) | (mpz(3) << (bits - 2)) | 1
+        candidate = _random(bits) | 1
         if gmpy2.is_prime(candidate, _TESTS):
             return candidate
 
@@ -160,10 +158,15 @@ def _prime(bits: int) -> mpz:
 def _prime_above(t: mpz, bits: int) -> mpz:
     """A random prime p of so many bits with t | p − 1."""
     while True:
-        top = mpz(secrets.randbits(bits)) | (mpz(3) << (bits - 2))
+        top = _random(bits)
         p = top - (top - 1) % (2 * t)
-        if p.bit_length() == bits and gmpy2.is_prime(p, _TESTS):
+        if gmpy2.is_prime(p, _TESTS):
             return p
+
+
+def _random(bits: int) -> mpz:
+    """A random number with its four highest bits set, so that no bit is missing in a product of three."""
+    return mpz(secrets.randbits(bits)) | (mpz(15) << (bits - 4))
 
 
 def _generator(p: mpz, q: mpz, t: mpz) -> mpz:
@@ -193,17 +196,13 @@ class FixedBase:
 
     def power(self, exponent: mpz) -> mpz:
         """base^exponent, exponent ≥ 0."""
-        rest, modulus, mask = int(exponent), self._modulus, (1 << _WINDOW) - 1
-        if rest < 0:
+        if exponent < 0:
             raise ValueError("an exponent is negative")
-        if rest >> (_WINDOW * len(self._table)):
-            self._grow(-(-rest.bit_length() // _WINDOW))
-        result = mpz(1)
-        for powers in self._table:
-            if not rest:
-                break
-            result = result * powers[rest & mask] % modulus
-            rest >>= _WINDOW
+        digits, modulus, result = gmpy2.unpack(exponent, _WINDOW), self._modulus, mpz(1)
+        if len(digits) > len(self._table):
+            self._grow(len(digits))
+        for powers, digit in zip(self._table, digits, strict=False):
+            result = result * powers[digit] % modulus
         return result
 
     def _grow(self, digits: int) -> None:

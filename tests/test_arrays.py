@@ -24,10 +24,14 @@ DTYPES = [np.uint8, np.uint16, np.uint32, np.uint64, np.int64, np.float64]
 FRAMING = 1024
 """More than Arrow's framing of one array."""
 
-any_array = st.sampled_from(DTYPES).flatmap(
-    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5))
+SIZES = [1, 3, 8, 17]
+
+any_shape = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
+any_numbers = st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, any_shape))
+any_ciphers = st.tuples(any_shape, st.sampled_from(SIZES)).flatmap(
+    lambda drawn: hnp.arrays(np.uint8, (*drawn[0], drawn[1])).map(lambda array: array.view(f"V{drawn[1]}")[..., 0])
 )
-any_arrays = st.dictionaries(st.text(min_size=1, max_size=8), any_array, max_size=4)
+any_arrays = st.dictionaries(st.text(min_size=1, max_size=8), any_numbers | any_ciphers, max_size=4)
 
 
 def assert_same(found: Arrays, expected: Arrays) -> None:
@@ -79,14 +83,17 @@ def test_payload_bytes_are_those_of_the_elements(arrays: dict[str, Array]) -> No
     assert nbytes(arrays) == sum(array.size * array.itemsize for array in arrays.values())
 
 
-def test_reading_copies_nothing_and_gives_views_that_cannot_be_written() -> None:
-    buffer = to_stream({"x": np.arange(1000, dtype=np.uint64).reshape(10, 100)})
+@pytest.mark.parametrize("dtype", ["u8", "V8", "V256"])
+def test_reading_copies_nothing_and_gives_views_that_cannot_be_written(dtype: str) -> None:
+    written = np.arange(32_000, dtype=np.uint64).view(dtype).reshape(10, -1)
+    buffer = to_stream({"x": written})
     array = from_stream(buffer)["x"]
+    assert array.tobytes() == written.tobytes()
     start = array.__array_interface__["data"][0]
     assert buffer.address <= start
     assert start + array.nbytes <= buffer.address + buffer.size
     with pytest.raises(ValueError, match="read-only"):
-        array[0, 0] = 1
+        array[0, 0] = written[0, 1]
 
 
 def test_a_decoded_shard_copies_nothing_and_is_aligned() -> None:
@@ -97,10 +104,24 @@ def test_a_decoded_shard_copies_nothing_and_is_aligned() -> None:
     assert array.flags.aligned
 
 
-def test_making_a_batch_copies_nothing() -> None:
-    array = np.arange(1000, dtype=np.uint64)
+@pytest.mark.parametrize("dtype", ["u8", "V8", "V256"])
+def test_making_a_batch_copies_nothing(dtype: str) -> None:
+    array = np.arange(32_000, dtype=np.uint64).view(dtype)
     column = to_batch({"x": array}).column(0).storage.flatten()
     assert column.buffers()[1].address == array.__array_interface__["data"][0]
+
+
+def test_ciphertexts_are_binary_of_their_size() -> None:
+    (field,) = to_batch({"x": np.zeros((2, 5), "V256")}).schema
+    assert field.type == pa.fixed_shape_tensor(pa.binary(256), (2, 5))
+
+
+@pytest.mark.parametrize("dtype", ["u8", "V16"])
+def test_a_row_of_a_larger_batch_is_read_from_its_own_place(dtype: str) -> None:
+    words = np.arange(80, dtype=np.uint64).reshape(2, 40)
+    first, second = ({"x": each.view(dtype).reshape(4, -1)} for each in words)
+    both = pa.Table.from_batches([to_batch(first), to_batch(second)]).combine_chunks().to_batches()[0]
+    assert_same(from_batch(both.slice(1)), second)
 
 
 @pytest.mark.parametrize("part", [np.s_[10:20], np.s_[10:20, :1], np.s_[::5000], np.s_[-3:, ::-1]])
