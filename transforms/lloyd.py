@@ -17,7 +17,7 @@ import numpy as np
 
 from veilmeans.crypto import prg, ring
 from veilmeans.io.checkpoints import OPERANDS, Checkpoints, assignments
-from veilmeans.io.prepare import read_rows
+from veilmeans.io.prepared import read_rows
 from veilmeans.io.triples import Manifest
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import RefusedError
