@@ -23,6 +23,24 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def read_json(path: Path) -> Any:
+    """What `write_json` wrote there, or None."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def private_folder(folder: Path) -> None:
+    """A folder, and those above it, for this user only."""
+    try:
+        for place in reversed([folder, *folder.parents]):
+            if not place.exists():
+                place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+
+
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """As an Arrow IPC stream, to be memory-mapped."""
     with in_place(path) as part, pa.OSFile(str(part), "wb") as file:

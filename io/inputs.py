@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from veilmeans.crypto import ring
+from veilmeans.io.data_files import find_files
 from veilmeans.io.files import disk_error
-from veilmeans.io.sources import Block, blocks, find_files
+from veilmeans.io.sources import Block, blocks
 from veilmeans.schemas.errors import InputError
 
 

@@ -1,31 +1,23 @@
-"""Tables read block by block from Parquet, CSV or Arrow IPC files, on the local disk or any Beam filesystem.
+"""Tables read block by block from Parquet, CSV or Arrow IPC files, or a numpy array in an .npz archive.
 
 A source is one file or a glob of several with the same columns. No more than one block is in memory. A block knows its
 file and its place in it, so that an error can name file, row and column; it never shows a value.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
+from veilmeans.io import data_files, npz
+from veilmeans.io.data_files import READ_BYTES, kind_of, open_file, open_text, reading
 from veilmeans.schemas.errors import InputError
 
-BLOCK_BYTES = 1 << 22
-"""Bytes of a CSV file in one block. Types are inferred from the first one."""
-BLOCK_CELLS = 1 << 20
-"""Rows × columns of one block, at most."""
-_READ_BYTES = 1 << 20
-_KINDS = {".parquet": "Parquet", ".csv": "CSV", ".csv.gz": "CSV", ".arrow": "IPC", ".feather": "IPC", ".ipc": "IPC"}
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?(Expected \d+ columns, got \d+)")
 _UNPARSED = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+)")
 
@@ -43,30 +35,9 @@ class Block:
         return f"{self.file}, row {self.start + index + 1:,}, column {column!r}"
 
 
-def find_files(source: str) -> tuple[str, ...]:
-    """The files that a path or a glob names, sorted, all of one format."""
-    with _reading(source):
-        files = _matches(source.removeprefix("file://"))
-    if not files:
-        several = any(sign in source for sign in "*?[")
-        raise InputError(f"no file matches {source}" if several else f"the data file {source} does not exist")
-    for file in files:
-        if _kind(file) != _kind(files[0]):
-            raise InputError(f"{files[0]} and {file} are not of one format: a glob must match files of one format only")
-    return files
-
-
-def digest_of(files: Sequence[str]) -> str:
-    """The hex SHA-256 of the SHA-256s of the files' bytes, in order."""
-    whole = hashlib.sha256()
-    for file in files:
-        whole.update(_file_digest(file))
-    return whole.hexdigest()
-
-
 def columns_of(file: str) -> list[str]:
     """The names of a file's columns, in order."""
-    with _reading(file):
+    with reading(file):
         return list(_schema(file).names)
 
 
@@ -84,7 +55,7 @@ def blocks(
     wanted = [*columns, *([] if id is None else [id])]
     names: list[str] | None = None
     for file in files:
-        with _reading(file):
+        with reading(file):
             schema = _schema(file)
             names = schema.names if names is None else names
             _require_same(files[0], names, file, schema.names)
@@ -94,7 +65,7 @@ def blocks(
 
 def _placed(file: str, batches: Iterator[pa.RecordBatch], columns: int) -> Iterator[Block]:
     """The batches as blocks of a bounded size, in plain types."""
-    start, size = 0, max(1, BLOCK_CELLS // columns)
+    start, size = 0, max(1, data_files.BLOCK_CELLS // columns)
     for batch in batches:
         for offset in range(0, batch.num_rows, size):
             rows = batch.slice(offset, size)
@@ -123,89 +94,40 @@ def _require(source: str, columns: Sequence[str], found: list[str]) -> None:
         raise InputError(f"{source} has more than one column {double[0]!r}")
 
 
-# Files
-
-
-def _is_remote(path: str) -> bool:
-    return "://" in path
-
-
-def _matches(source: str) -> tuple[str, ...]:
-    if _is_remote(source):
-        return tuple(sorted(found.path for found in FileSystems.match([source])[0].metadata_list))
-    path = Path(source)
-    if path.is_dir():
-        raise InputError(f"{source} is a folder: name a file, or a glob such as {path / '*.parquet'}")
-    return (source,) if path.exists() else _local_glob(path.absolute())
-
-
-def _local_glob(pattern: Path) -> tuple[str, ...]:
-    """Not Beam's, which walks through all folders below."""
-    found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
-    return tuple(sorted(str(path) for path in found if path.is_file()))
-
-
-def _kind(file: str) -> str:
-    for ending, kind in _KINDS.items():
-        if file.lower().endswith(ending):
-            return kind
-    raise InputError(f"{file} has an unknown format: its name must end in one of {', '.join(_KINDS)}")
-
-
-def _open(file: str, mapped: bool = False) -> pa.NativeFile:
-    """The bytes as they are stored."""
-    if _is_remote(file):
-        return pa.PythonFile(FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED), "r")
-    return pa.memory_map(file) if mapped else pa.OSFile(file)
-
-
-def _file_digest(file: str) -> bytes:
-    digest = hashlib.sha256()
-    with _reading(file), _open(file) as stream:
-        while part := stream.read(_READ_BYTES):
-            digest.update(part)
-    return digest.digest()
-
-
-@contextmanager
-def _reading(file: str) -> Iterator[None]:
-    """What goes wrong with a file, in a sentence."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError(f"the data file {file} does not exist") from None
-    except (OSError, pa.ArrowException, ValueError) as error:
-        what = str(error).partition("\n")[0]
-        raise InputError(f"the data file {file} cannot be read: {what}") from None
-
-
 # Formats
 
 
 def _schema(file: str) -> pa.Schema:
-    reader: dict[str, Callable[[str], pa.Schema]] = {"Parquet": _parquet_schema, "CSV": _csv_schema, "IPC": _ipc_schema}
-    return reader[_kind(file)](file)
+    reader: dict[str, Callable[[str], pa.Schema]] = {
+        "Parquet": _parquet_schema, "CSV": _csv_schema, "IPC": _ipc_schema, "npz": npz.table_schema
+    }  # fmt: skip
+    kind = kind_of(file)
+    if kind not in reader:
+        raise InputError(f"{file} is no table: its columns have no names")
+    return reader[kind](file)
 
 
 def _batches(
     file: str, schema: pa.Schema, columns: list[str], text: str | None, numbers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The columns of one file, in the order asked for."""
-    kind = _kind(file)
+    kind = kind_of(file)
     if kind == "CSV":
         return _csv(file, schema, columns, _csv_types(schema, columns, text, numbers))
+    if kind == "npz":
+        return npz.table_batches(file, columns)
     return _parquet(file, columns) if kind == "Parquet" else _ipc(file, columns)
 
 
 def _parquet_schema(file: str) -> pa.Schema:
-    with _open(file) as stream, pa.parquet.ParquetFile(stream) as reader:
+    with open_file(file) as stream, pa.parquet.ParquetFile(stream) as reader:
         return reader.schema_arrow
 
 
 def _parquet(file: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Without Arrow's pre-buffer, which would keep all that was read in memory."""
-    size = max(1, min(1 << 16, BLOCK_CELLS // len(columns)))
-    with _open(file) as stream, pa.parquet.ParquetFile(stream, buffer_size=_READ_BYTES, pre_buffer=False) as reader:
+    size = max(1, min(1 << 16, data_files.BLOCK_CELLS // len(columns)))
+    with open_file(file) as stream, pa.parquet.ParquetFile(stream, buffer_size=READ_BYTES, pre_buffer=False) as reader:
         for batch in reader.iter_batches(size, columns=columns):
             yield batch.select(columns)
 
@@ -213,7 +135,7 @@ def _parquet(file: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
 @contextmanager
 def _ipc_reader(file: str) -> Iterator[Any]:
     """A reader of the file or the stream format, which the first bytes tell."""
-    with _open(file, mapped=True) as stream:
+    with open_file(file, mapped=True) as stream:
         whole = stream.read(6) == b"ARROW1"
         stream.seek(0)
         with pa.ipc.open_file(stream) if whole else pa.ipc.open_stream(stream) as reader:
@@ -236,13 +158,11 @@ def _ipc(file: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
 @contextmanager
 def _csv_reader(file: str, single: bool = False, convert: Any = None) -> Iterator[Any]:
     """One thread: only then Arrow tells the row of what it cannot read."""
-    read = pa.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
+    read = pa.csv.ReadOptions(use_threads=False, block_size=data_files.BLOCK_BYTES)
     # Where a row has one value, an empty line is a row without it; elsewhere it is no row at all.
     parse = pa.csv.ParseOptions(ignore_empty_lines=not single)
-    with _open(file) as stream:
-        text = pa.CompressedInputStream(stream, "gzip") if file.lower().endswith(".gz") else stream
-        with pa.csv.open_csv(text, read, parse, convert) as reader:
-            yield reader
+    with open_text(file) as text, pa.csv.open_csv(text, read, parse, convert) as reader:
+        yield reader
 
 
 def _csv_schema(file: str) -> pa.Schema:

@@ -12,7 +12,8 @@ import numpy as np
 
 from veilmeans.crypto.wide import add
 from veilmeans.io.files import write_json
-from veilmeans.io.prepare import Scaling, Scan, raw_rows, scaling_of
+from veilmeans.io.scaling import Scaling, scale_columns
+from veilmeans.io.scan import Scan, raw_rows
 from veilmeans.pipelines.prepare import kmeans_job
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
@@ -60,8 +61,8 @@ def _open_scale(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling
         own = bounds(np.array(scan.low), np.array(scan.high), scan.columns)
         opened = run_bare(extremes(config.me.count), seat.open(), {0: {"x": own}})[0]["x"]
         low, high = low_and_high(opened)
-        return scaling_of("minmax", low.tolist(), high.tolist(), (), ())
+        return scale_columns(scan, "minmax", low.tolist(), high.tolist(), (), ())
     own = reduce(add, (sums(block, scan.columns) for block in raw_rows(scan)))
     opened = run_bare(MOMENTS, seat.open(), {0: {"x": own}})[0]["x"]
     mean, deviation = mean_and_deviation(opened, rows)
-    return scaling_of("zscore", (), (), mean.tolist(), deviation.tolist())
+    return scale_columns(scan, "zscore", (), (), mean.tolist(), deviation.tolist())

@@ -5,7 +5,9 @@ from typing import Any
 
 from veilmeans.crypto.sealing import Seal
 from veilmeans.io.connect import load_identity, load_peer_certificates
-from veilmeans.io.prepare import Scan
+from veilmeans.io.fields import of_kind
+from veilmeans.io.names import numbered, parts_of
+from veilmeans.io.scan import Scan
 from veilmeans.pipelines.party import agreed_terms
 from veilmeans.pipelines.prepare import LOCAL_FIELDS
 from veilmeans.schemas.config import JobConfig
@@ -28,13 +30,22 @@ def train_terms(
         **_flat("kmeans", fields),
     }
     if job.layout == "horizontal":
-        agreed["kmeans.columns"] = list(scan.columns)
+        agreed["kmeans.columns"] = _columns(scan)
+        if job.normalise.aggregate:
+            agreed["kmeans.columns that keep zeros"] = int(of_kind(scan.fields, "matrix").sum())
         agreed["kmeans.id"] = "each its own"
     else:
         agreed.pop("kmeans.normalise.ranges", None)
     compared = job.layout == "vertical" and job.id is not None
     announced = {peer: {"ids": digest} for peer, digest in _id_digests(config, scan).items()} if compared else {}
     return {peer: Terms(agreed, announced.get(peer, {}), binding) for peer in config.peers}
+
+
+def _columns(scan: Scan) -> list[Any]:
+    """The columns' names; "0", "1", … are alike whether a file has such names or none."""
+    count = len(scan.columns)
+    alike = all(name == str(number) for number, name in enumerate(scan.columns))
+    return parts_of(numbered(count) if alike else scan.columns)
 
 
 def _flat(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,11 @@ from pathlib import Path
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from veilmeans.io.prepare import Prepared, Scaling, Scan, encode_source, scaling_of, scan_source
+from veilmeans.io.encode import encode_source
+from veilmeans.io.names import brief
+from veilmeans.io.prepared import Prepared
+from veilmeans.io.scaling import Scaling, check_zeros, scale_columns
+from veilmeans.io.scan import Scan, scan_source
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError
 from veilmeans.schemas.jobs import KMeansJob
@@ -39,15 +43,14 @@ def scan_data(config: JobConfig) -> Scan:
     """A first pass over the data: what there is, and that it is what the configuration says."""
     job = kmeans_job(config)
     FileSystems.set_options(PipelineOptions(list(config.engine.options)))
-    scan = scan_source(job.data or "", job.columns, job.id, _folder(config))
     rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
+    scan = scan_source(job.data or "", job.columns, job.id, _folder(config), features)
     if scan.rows != rows:
         raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}")
     if len(scan.columns) != features:
         raise InputError(
             f"{job.data} of {config.party} has {len(scan.columns):,} columns "
-            f"({', '.join(scan.columns[:5])}{', …' if len(scan.columns) > 5 else ''}), "
-            f"and kmeans.features is {features:,}"
+            f"({brief(scan.columns)}), and kmeans.features is {features:,}"
         )
     return scan
 
@@ -56,6 +59,7 @@ def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
     """How our columns are normalised, or None where that depends on the others' rows."""
     normalise = kmeans_job(config).normalise
     if normalise.aggregate:
+        check_zeros(scan, normalise.method, scan.low)
         return None
     low, high = scan.low, scan.high
     if normalise.ranges is not None:
@@ -64,7 +68,7 @@ def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
             raise ConfigError(f"kmeans.normalise.ranges has nothing for the column {missing[0]!r}")
         low = tuple(normalise.ranges[column][0] for column in scan.columns)
         high = tuple(normalise.ranges[column][1] for column in scan.columns)
-    return scaling_of(normalise.method, low, high, scan.mean, scan.deviation)
+    return scale_columns(scan, normalise.method, low, high, scan.mean, scan.deviation)
 
 
 def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:
@@ -77,7 +81,7 @@ def prepare_data(config: JobConfig) -> str:
     """Both passes, as far as they go without the others; what was found, in a sentence."""
     scan = scan_data(config)
     scaling = local_scaling(config, scan)
-    found = f"{scan.rows:,} rows, {len(scan.columns):,} columns: {', '.join(scan.columns)}"
+    found = f"{scan.rows:,} rows, {len(scan.columns):,} columns: {brief(scan.columns)}"
     if scaling is None:
         return f"{found}; they are encoded when all parties' statistics are known"
     prepared = encode_data(config, scan, scaling)

@@ -19,8 +19,10 @@ import pyarrow as pa
 from veilmeans.crypto import fixed
 from veilmeans.io.checkpoints import assignments
 from veilmeans.io.files import write_json
-from veilmeans.io.prepare import Scaling, read_ids
+from veilmeans.io.names import from_parts, parts_of
+from veilmeans.io.prepared import read_ids
 from veilmeans.io.results import write_assignments, write_centroids, write_result
+from veilmeans.io.scaling import Scaling
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.party import counters, run_pipeline
 from veilmeans.pipelines.prepare import LOCAL_FIELDS, kmeans_job, runs_whole
@@ -47,7 +49,7 @@ class Finished:
     job: Job
     done: int
     scaling: Scaling
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     id: str | None
 
     def seated(self) -> Job:
@@ -63,7 +65,7 @@ class Finished:
             "prepared": str(self.job.prepared),
             "shift": self.scaling.shift,
             "factor": self.scaling.factor,
-            "columns": self.columns,
+            "columns": parts_of(self.columns),
             "id": self.id,
         }
         write_json(_saved(self.config), content)
@@ -83,7 +85,7 @@ class Finished:
         seat = Seat(config, saved["binding"])
         job = Job(kmeans, seat, Path(saved["prepared"]), runs_whole(config, kmeans))
         scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
-        return cls(config, job, saved["iterations"], scaling, tuple(saved["columns"]), saved["id"])
+        return cls(config, job, saved["iterations"], scaling, from_parts(saved["columns"]), saved["id"])
 
 
 def public_job(config: JobConfig) -> dict[str, Any]:

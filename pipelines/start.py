@@ -9,10 +9,11 @@ import hashlib
 from collections.abc import Iterator
 
 import numpy as np
+import scipy.sparse
 
 from veilmeans.crypto import fixed, prg, ring
-from veilmeans.crypto.lloyd import Real, local_start
-from veilmeans.io.prepare import Prepared, read_rows
+from veilmeans.crypto.lloyd import Real, Sparse, local_start
+from veilmeans.io.prepared import Prepared, read_rows
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.layout import Layout
@@ -58,14 +59,15 @@ def random_values(job: KMeansJob, layout: Layout) -> Real:
 
 def own_squares(prepared: Prepared) -> ring.Ring:
     """Σ|x|² of this party's own values, mod 2^64; where inertia is asked for, it fits (`pipelines.jobs`)."""
-    total = sum(float(np.sum(block**2)) for block in own_rows(prepared))
+    total = sum(float(np.sum(block.data**2)) for block in own_rows(prepared))
     return np.array([round(total * (1 << fixed.FRACTION_BITS)) % (1 << 64)], ring.DTYPE)
 
 
-def own_rows(prepared: Prepared) -> Iterator[Real]:
+def own_rows(prepared: Prepared) -> Iterator[Sparse]:
     """This party's normalised rows, shard by shard."""
     for shard in range(prepared.shards):
-        yield fixed.decode(read_rows(prepared.folder, shard).toarray())
+        rows = read_rows(prepared.folder, shard)
+        yield scipy.sparse.csr_array((fixed.decode(rows.data), rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _row(prepared: Prepared, number: int) -> ring.Ring:

@@ -13,8 +13,10 @@ import apache_beam as beam
 
 from veilmeans.io.exchange import Exchange
 from veilmeans.io.handshake import check_bindings, shake_hands
-from veilmeans.io.prepare import Prepared, Scaling, Scan
+from veilmeans.io.prepared import Prepared
 from veilmeans.io.results import RESULT
+from veilmeans.io.scaling import Scaling
+from veilmeans.io.scan import Scan
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.agreement import check_ids, train_terms

@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from kmeans_parties import TOLERANCE, horizontal, kmeans_for, run_kmeans, vertical
 from veilmeans.crypto.lloyd import Real, lloyd, nearest
-from veilmeans.io.prepare import scaling_of
+from veilmeans.io.scaling import scaling_of
 from veilmeans.pipelines.start import start_rows
 from veilmeans.schemas.jobs import InitConfig, KMeansJob
 from veilmeans.schemas.layout import Layout

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from veilmeans.crypto.lloyd import Blocks, Real, lloyd, local_start, nearest, step
 
@@ -43,6 +44,21 @@ def test_a_step_is_the_one_by_hand_however_the_rows_are_cut(seed: int, n: int, d
     np.testing.assert_allclose(found.centres, new, atol=1e-12)
     assert found.inertia == pytest.approx(inertia)
     assert found.moved == pytest.approx(((new - centres) ** 2).sum())
+
+
+@given(seeds, sizes, st.integers(1, 6), st.integers(1, 7), st.lists(st.integers(0, 99), max_size=4))
+def test_sparse_rows_give_what_dense_ones_do(seed: int, n: int, d: int, k: int, cuts: list[int]) -> None:
+    rows, centres = drawn(seed, n, d, k)
+    rows[np.random.default_rng(seed).random(rows.shape) < 0.7] = 0
+    blocks = in_blocks(rows, cuts)
+    sparse = lambda: map(csr_array, blocks())  # noqa: E731
+    found, expected = step(sparse, centres), step(blocks, centres)
+    np.testing.assert_array_equal(nearest(csr_array(rows), centres), nearest(rows, centres))
+    np.testing.assert_array_equal(found.counts, expected.counts)
+    np.testing.assert_allclose(found.centres, expected.centres, atol=1e-12)
+    assert found.inertia == pytest.approx(expected.inertia, abs=1e-9)
+    np.testing.assert_array_equal(local_start(sparse, k, seed, 0), local_start(blocks, k, seed, 0))
+    assert not nearest(csr_array(rows), np.repeat(centres[:1], k, axis=0)).any()
 
 
 @given(seeds, sizes, sizes, st.integers(1, 20))

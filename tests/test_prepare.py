@@ -20,20 +20,12 @@ from numpy.typing import NDArray
 
 from test_sources import FORMATS, MemoryFileSystem, small_blocks, write
 from veilmeans.crypto import fixed
-from veilmeans.io import prepare
-from veilmeans.io.prepare import (
-    Method,
-    Prepared,
-    Scaling,
-    Scan,
-    encode_source,
-    load_prepared,
-    raw_rows,
-    read_ids,
-    read_rows,
-    scaling_of,
-    scan_source,
-)
+from veilmeans.io import prepared as prepared_files
+from veilmeans.io import values
+from veilmeans.io.encode import encode_source
+from veilmeans.io.prepared import Prepared, load_prepared, read_ids, read_rows
+from veilmeans.io.scaling import Method, Scaling, scaling_of
+from veilmeans.io.scan import Scan, raw_rows, scan_source
 from veilmeans.schemas.errors import InputError, StorageError
 
 NONE = (-1e6, 1e6)
@@ -316,7 +308,7 @@ def test_an_unchanged_source_is_not_read_again_and_a_changed_one_is(
     source = write(tmp_path / "t.parquet", named([[1, 2], [3, 4]]))
     first = scan_source(source, (), "id", tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "blocks", None)
+        patch.setattr(values, "blocks", None)
         assert scan_source(source, (), "id", tmp_path) == first
         moved = str(Path(source).rename(tmp_path / "moved.parquet"))
         assert scan_source(moved, (), "id", tmp_path) == replace(first, source=moved, files=(moved,))
@@ -342,7 +334,7 @@ def test_equal_work_is_done_once_and_other_work_anew(tmp_path: Path, monkeypatch
         encode_source(scan, replace(made, shift=(0.9, 1.9)), (0, 2), 2, tmp_path),
     ]
     assert len({each.folder for each in [first, *others]}) == 5
-    monkeypatch.setattr(prepare, "blocks", None)
+    monkeypatch.setattr(values, "blocks", None)
     assert encode_source(scan, made, (0.0, 1.0), 2, tmp_path) == first == load_prepared(first.folder)
     assert load_prepared(tmp_path) is None
 
@@ -357,7 +349,7 @@ def test_an_interrupted_encode_is_done_again(tmp_path: Path, monkeypatch: pytest
     assert encode_source(scan, scaling(scan), (0, 4), 1, tmp_path) == first
     assert dense(first).tolist() == [[1], [2], [3]]
     assert not list(first.folder.glob("*.part"))
-    monkeypatch.setattr(prepare, "write_json", interrupt)
+    monkeypatch.setattr(prepared_files, "write_json", interrupt)
     with pytest.raises(KeyboardInterrupt):
         encode_source(scan, scaling(scan), (0, 4), 2, tmp_path)
     assert list(tmp_path.glob("prepared-*")) == [first.folder]
@@ -402,7 +394,7 @@ def test_a_disk_that_is_full_or_no_folder_is_told(tmp_path: Path, monkeypatch: p
     scan = scan_source(source, (), "id", tmp_path)
     with pytest.raises(StorageError, match="cannot be written: Not a directory"):
         encode_source(scan, scaling(scan), (0, 4), 2, Path(source) / "kept")
-    monkeypatch.setattr(prepare, "write_stream", full)
+    monkeypatch.setattr(prepared_files, "write_stream", full)
     with pytest.raises(StorageError, match="is full: free some space and start again"):
         encode_source(scan, scaling(scan), (0, 4), 2, tmp_path)
     assert not list(tmp_path.glob("prepared-*"))

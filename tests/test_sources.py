@@ -16,8 +16,9 @@ from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileMeta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veilmeans.io import sources
-from veilmeans.io.sources import blocks, columns_of, digest_of, find_files
+from veilmeans.io import data_files
+from veilmeans.io.data_files import digest_of, find_files
+from veilmeans.io.sources import blocks, columns_of
 from veilmeans.schemas.errors import InputError
 
 FORMATS = ["parquet", "csv", "csv.gz", "arrow", "feather", "ipc"]
@@ -86,8 +87,8 @@ def write(file: Path, table: pa.Table, rows: int = 3) -> str:
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, size: int = 64, cells: int = 8) -> None:
-    monkeypatch.setattr(sources, "BLOCK_BYTES", size)
-    monkeypatch.setattr(sources, "BLOCK_CELLS", cells)
+    monkeypatch.setattr(data_files, "BLOCK_BYTES", size)
+    monkeypatch.setattr(data_files, "BLOCK_CELLS", cells)
 
 
 def read(source: str, columns: Sequence[str] = ("a", "b"), **options: Any) -> pa.Table:

@@ -9,12 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array, save_npz
 
 from kmeans_parties import horizontal, vertical
 from parties import NAMES
 from veilmeans.crypto import fixed, ring
 from veilmeans.crypto.lloyd import Real, local_start
-from veilmeans.io.prepare import Prepared, encode_source, scaling_of, scan_source
+from veilmeans.io.encode import encode_source
+from veilmeans.io.prepared import Prepared
+from veilmeans.io.scaling import Scaling, scaling_of
+from veilmeans.io.scan import scan_source
 from veilmeans.pipelines import start
 from veilmeans.pipelines.start import own_rows, own_squares, random_values, start_rows, start_share
 from veilmeans.schemas.jobs import InitConfig, KMeansJob, NormaliseConfig
@@ -171,13 +175,28 @@ def test_the_squares_of_all_parties_add_up(tmp_path: Path, layout: Layout) -> No
 def test_squares_that_do_not_fit_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where so much is summed nobody may ask for the inertia, so nothing depends on it."""
     (data, _) = prepared(tmp_path, LAYOUTS["vertical, 2"])
-    monkeypatch.setattr(start, "own_rows", lambda _: iter([np.full((2, 2), 2.0**22), np.full((1, 1), 1.5)]))
+    monkeypatch.setattr(start, "own_rows", lambda _: iter([csr_array(np.full((2, 2), 2.0**22)), csr_array([[1.5]])]))
     np.testing.assert_array_equal(own_squares(data), np.array([(2**66 + 9 * 2**18) % 2**64], np.uint64))
+
+
+@pytest.mark.parametrize("method", ["local", "indices"])
+def test_a_start_of_many_columns_needs_no_dense_rows(tmp_path: Path, method: str) -> None:
+    d = 10**5
+    matrix = csr_array(([1.0, 0.5, 1.0], ([0, 0, 700], [0, d - 1, 7])), shape=(10**5, d))
+    save_npz(tmp_path / "s.npz", matrix)
+    scan = scan_source(str(tmp_path / "s.npz"), (), None, tmp_path)
+    data = encode_source(scan, Scaling((0.0,) * d, (1.0,) * d), (0.0, 1.0), 10**5, tmp_path)
+    wanted = job(2, method=method, **({"indices": (700, 0)} if method == "indices" else {}))
+    share = start_share(wanted, vertical(10**5, (d, 1), 10**5), Party(0, NAMES[:2]), data)
+    assert share.shape == (2, d + 1)
+    assert fixed.decode(own_squares(data)).tolist() == [2.25]
+    if method == "indices":
+        assert np.argwhere(share).tolist() == [[0, 7], [1, 0], [1, d - 1]]
 
 
 @layouts
 def test_own_rows_come_shard_by_shard(tmp_path: Path, layout: Layout) -> None:
     for party, each in enumerate(prepared(tmp_path, layout)):
-        blocks = list(own_rows(each))
+        blocks = [block.toarray() for block in own_rows(each)]
         assert {len(block) for block in blocks[:-1]} <= {layout.rows_per_shard}
         np.testing.assert_allclose(np.concatenate(blocks), part(layout, party), rtol=0, atol=HALF)

@@ -30,7 +30,7 @@ from test_reveal import Configs, changed, checkpoint, keep_messages, labels_of, 
 from veilmeans.crypto import bits, ring
 from veilmeans.io.checkpoints import Checkpoints
 from veilmeans.io.file_exchange import FileExchange
-from veilmeans.io.prepare import load_prepared, read_rows
+from veilmeans.io.prepared import load_prepared, read_rows
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.spool import Spool
 from veilmeans.pipelines.jobs import job_plan, kmeans_of

@@ -196,6 +196,7 @@ class Keyed:
         return masked.reshape(width, product.packs), _rows_of(product, share, width)
 
     def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
+        _checked(party.names[peer], self.keyring.own.public, z)
         try:
             values = product.slots.unpack(he.decrypt(self.keyring.own, z))
         except ValueError:
@@ -221,7 +222,7 @@ def _checked(peer: str, key: PublicKey, ciphers: Ciphers) -> list[mpz]:
     try:
         he.check_ciphers(key, values)
     except ValueError:
-        raise RefusedError(f"{peer} sent something that is no ciphertext under its key") from None
+        raise RefusedError(f"{peer} sent something that is no ciphertext under the key that was agreed on") from None
     return values
 
 

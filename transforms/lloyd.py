@@ -26,7 +26,7 @@ from veilmeans.crypto import ring
 from veilmeans.crypto.sparse_product import SparseProduct
 from veilmeans.io.checkpoints import ASSIGNMENTS, ENCRYPTED, OPERANDS, Checkpoints, assignments, centres, encrypted
 from veilmeans.io.keyring import moduli
-from veilmeans.io.prepare import read_rows
+from veilmeans.io.prepared import read_rows
 from veilmeans.io.triples import Manifest
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError

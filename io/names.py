@@ -1,0 +1,64 @@
+"""Names of columns, of which there may be a million: those that are numbered are made when they are asked for."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, overload
+
+SHOWN = 5
+"""Names in a sentence, at most."""
+Part = str | tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Names(Sequence[str]):
+    """Parts in order: a name, or (prefix, n) for prefix0 … prefix{n−1}."""
+
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(1 if isinstance(part, str) else part[1] for part in self.parts)]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(self._name(i) for i in range(*index.indices(len(self))))
+        return self._name(range(len(self))[index])
+
+    def _name(self, index: int) -> str:
+        number = bisect_right(self._starts, index) - 1
+        part = self.parts[number]
+        return part if isinstance(part, str) else f"{part[0]}{index - self._starts[number]}"
+
+
+def numbered(count: int) -> Names:
+    """ "0", "1", …"""
+    return Names((("", count),))
+
+
+def brief(names: Sequence[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+
+
+def parts_of(names: Sequence[str]) -> list[Any]:
+    """The names as JSON, numbered ones in one part."""
+    if isinstance(names, Names):
+        return [part if isinstance(part, str) else list(part) for part in names.parts]
+    return list(names)
+
+
+def from_parts(parts: Sequence[Any]) -> Sequence[str]:
+    """What `parts_of` made."""
+    if all(isinstance(part, str) for part in parts):
+        return tuple(parts)
+    return Names(tuple(part if isinstance(part, str) else (part[0], part[1]) for part in parts))

@@ -1,0 +1,112 @@
+"""The values and ids in the blocks of a source, checked: numbers that are finite, ids that are there."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse
+from numpy.typing import NDArray
+
+from veilmeans.io.fields import Field, of_kind
+from veilmeans.io.matrix import matrix_blocks
+from veilmeans.io.sources import Block, blocks
+from veilmeans.schemas.errors import InputError
+
+Floats = NDArray[np.float64]
+_NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Some rows in numbers: the columns `at` in `dense` (rows × their number), all others in `sparse` (rows × d)."""
+
+    file: str
+    start: int
+    at: NDArray[np.intp]
+    dense: Floats
+    sparse: "scipy.sparse.csr_array | None" = None
+    ids: pa.Array | None = None
+
+    def place(self, row: int, column: str) -> str:
+        """Where a value is; rows count from 1."""
+        return f"{self.file}, row {self.start + row + 1:,}, column {column!r}"
+
+
+def cells_of(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Cells]:  # noqa: A002
+    """The rows of a source whose fields are known."""
+    if fields[0].kind == "matrix":
+        return _matrix_cells(files, fields[0])
+    return _table_cells(files, fields, id)
+
+
+def _table_cells(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Cells]:  # noqa: A002
+    names = [field.name for field in fields]
+    at = np.flatnonzero(of_kind(fields, "number"))
+    for block in typed_ids(blocks(files, names, id, numbers=True), id):
+        ids = None if id is None else block.rows.column(id)
+        yield Cells(block.file, block.start, at, numbers(block, names), None, ids)
+
+
+def _matrix_cells(files: Sequence[str], field: Field) -> Iterator[Cells]:
+    at = np.empty(0, np.intp)
+    for block in matrix_blocks(files, field.width, field.base):
+        yield Cells(block.file, block.start, at, np.empty((block.rows.shape[0], 0)), block.rows)
+
+
+def numbers(block: Block, columns: Sequence[str]) -> Floats:
+    """Rows × columns, each value checked."""
+    values = np.empty((len(columns), block.rows.num_rows))
+    for i, name in enumerate(columns):
+        values[i] = _column(block, name)
+    return values.T
+
+
+def _column(block: Block, name: str) -> Floats:
+    column = block.rows.column(name)
+    kind = column.type
+    if not any(holds(kind) for holds in _NUMERIC):
+        what = f"{block.file}, column {name!r} holds {kind}, and numbers are needed"
+        raise InputError(f"{what}: correct it, or leave it out of the columns")
+    if column.null_count:
+        raise InputError(f"{block.place(pc.index(column.is_null(), True).as_py(), name)}: no value")
+    values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        raise InputError(f"{block.place(int(bad.argmax()), name)}: no finite number")
+    return values
+
+
+def typed_ids(found: Iterator[Block], id: str | None) -> Iterator[Block]:  # noqa: A002
+    """The blocks, with ids of one type in all files and none missing."""
+    first: Block | None = None
+    for block in found:
+        if id is not None:
+            first = first or block
+            _check_ids(first, block, id)
+        yield block
+
+
+def _check_ids(first: Block, block: Block, name: str) -> None:
+    ids, kind = block.rows.column(name), first.rows.column(name).type
+    if not (pa.types.is_integer(ids.type) or _is_text(ids.type)):
+        raise InputError(f"{block.file}, column {name!r} holds {ids.type}, and an id must be a whole number or text")
+    if ids.type != kind:
+        raise InputError(f"the id {name!r} is {kind} in {first.file} and {ids.type} in {block.file}: give it one type")
+    missing = pc.fill_null(pc.equal(ids, ""), True) if _is_text(ids.type) else ids.is_null()
+    if pc.any(missing).as_py():
+        raise InputError(f"{block.place(pc.index(missing, True).as_py(), name)}: no id")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def id_bytes(ids: pa.Array) -> bytes:
+    """Each id as text in UTF-8, after its length in eight bytes: 7 and "7" are alike, and no two lists are."""
+    text = ids.cast(pa.large_string()).cast(pa.large_binary())
+    lengths = pc.binary_length(text).to_numpy().astype("<i8")
+    eight = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(lengths), [None, pa.py_buffer(lengths)])
+    joined = pc.binary_join_element_wise(eight.cast(pa.large_binary()), text, pa.scalar(b"", pa.large_binary()))
+    return bytes(joined.buffers()[2][: pc.sum(pc.binary_length(joined)).as_py()])
