@@ -53,7 +53,7 @@ class MakeCiphers(beam.DoFn):
         number, iteration, shard = place
         if not self.store.has_ciphers(number, iteration, shard):
             self.store.write_ciphers(number, iteration, shard, self._made(number, iteration, shard))
-        tell(iteration, "ciphers", shard, 0)
+        tell(iteration, "offline", shard, 0)
         yield shard
 
     def _made(self, number: int, iteration: int, shard: int) -> Mapping[str, Array]:

@@ -56,8 +56,7 @@ def run_offline(config: JobConfig) -> Manifest:
         chosen = settle_engines(config, terms, heard)
         plan, manifest = job_plan(config, chosen), manifest_of(config, chosen)
         work = _deal if config.party == config.dealer else _take_in
-        with counting_shards(f"store {manifest.store!r}", len(_places(plan, manifest))):
-            work(exchange, config, plan, manifest)
+        work(exchange, config, plan, manifest)
         say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
 
@@ -93,7 +92,7 @@ def _deal(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manifest)
     where = Address(config.run, 0, SEEDS, 0)
     seeds = [(name, np.frombuffer(seed, np.uint8)) for name, seed in zip(config.parties, _seeds(config), strict=True)]
     exchange.put_all([Outgoing.of(Key(where, config.party, name), {"seed": seed}) for name, seed in seeds])
-    run_pipeline(config, partial(_build, _places(plan, manifest), DealShards(config, plan, manifest.store)))
+    _over_shards(config, plan, manifest, DealShards(config, plan, manifest.store), f"store {manifest.store!r}")
 
 
 def _take_in(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
@@ -101,11 +100,19 @@ def _take_in(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manife
     expected = {"seed": np.zeros(SEED_SIZE, np.uint8)}
     seed = _dealt(exchange, key, expected, config.exchange.timeout_s)["seed"].tobytes()
     store = TripleStore.create(config.store_folder, manifest, seed)
-    run_pipeline(config, partial(_build, _places(plan, manifest), TakeShards(config, plan, manifest)))
+    _over_shards(config, plan, manifest, TakeShards(config, plan, manifest), f"store {manifest.store!r}")
     if config.kmeans is not None and (cipher := kmeans_of(config, manifest.engines).engines.cipher) is not None:
         exchange_keys(exchange, config, cipher)
-        run_pipeline(config, partial(_build, _places(plan, manifest), MakeCiphers(config, plan, manifest)))
+        what = f"ciphertexts of store {manifest.store!r}"
+        _over_shards(config, plan, manifest, MakeCiphers(config, plan, manifest), what)
     store.complete()
+
+
+def _over_shards(config: JobConfig, plan: Plan, manifest: Manifest, work: beam.DoFn, what: str) -> None:
+    """One pipeline over all shards of all iterations of all runs."""
+    places = _places(plan, manifest)
+    with counting_shards(what, len(places)):
+        run_pipeline(config, partial(_build, places, work))
 
 
 def _build(places: list[Place], work: beam.DoFn, pipeline: beam.Pipeline) -> None:

@@ -150,7 +150,8 @@ def _runner(config: JobConfig) -> str:
 def _options(config: JobConfig) -> PipelineOptions:
     own = []
     if config.engine.runner == "DirectRunner" and config.engine.workers > 1:
-        own = [f"--direct_num_workers={config.engine.workers}", "--direct_running_mode=multi_threading"]
+        mode = "multi_processing" if config.engine.in_processes else "multi_threading"
+        own = [f"--direct_num_workers={config.engine.workers}", f"--direct_running_mode={mode}"]
     return CachedOptions([*own, *config.engine.options])
 
 

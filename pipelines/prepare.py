@@ -77,6 +77,17 @@ def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:
     return encode_source(scan, scaling, interval, config.engine.rows_per_shard, _folder(config))
 
 
+def check_whole(config: JobConfig, prepared: Prepared) -> None:
+    """Refuse fractions where all were told that our normalised values are whole numbers."""
+    job = kmeans_job(config)
+    told = job.sparse.get(config.party)
+    if told is not None and told.whole and not prepared.whole:
+        raise InputError(
+            f"kmeans.sparse.{config.party}.whole is true, and {job.data} has normalised values that are no whole "
+            "numbers: set it to false in all parties' configurations"
+        )
+
+
 def prepare_data(config: JobConfig) -> str:
     """Both passes, as far as they go without the others; what was found, in a sentence."""
     scan = scan_data(config)

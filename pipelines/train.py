@@ -22,7 +22,7 @@ from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.agreement import check_ids, train_terms
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.party import binding_of, counters, finished, run_pipeline, say_farewell, seated
-from veilmeans.pipelines.prepare import LOCAL_FIELDS, encode_data, kmeans_job, local_scaling, runs_whole, scan_data
+from veilmeans.pipelines.prepare import LOCAL_FIELDS, check_whole, encode_data, kmeans_job, local_scaling, runs_whole, scan_data
 from veilmeans.pipelines.progress import TrainProgress
 from veilmeans.pipelines.report import RunReport, sent
 from veilmeans.pipelines.resume import collect, newest_checkpoint
@@ -88,7 +88,7 @@ def get_ready(config: JobConfig) -> Ready:
     scan = scan_data(config)
     scaling = local_scaling(config, scan)
     if scaling is not None:
-        encode_data(config, scan, scaling)
+        check_whole(config, encode_data(config, scan, scaling))
     store = open_store(config, job.max_iter)
     kmeans = kmeans_of(config, store.manifest.engines)
     binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=LOCAL_FIELDS | {"reveal"}))
@@ -102,6 +102,7 @@ def _take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Scaling]:
     seat = Seat(config, ready.binding, store_number=claim_triples(exchange, config, ready.store, ready.binding))
     scaling = ready.scaling or aggregate_scaling(config, seat, scan, kmeans.layout.total_rows)
     prepared = encode_data(config, scan, scaling)
+    check_whole(config, prepared)
     job = Job(kmeans, seat, prepared.folder, runs_whole(config, kmeans))
     _begin(ready, job, prepared)
     return job, scaling

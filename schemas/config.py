@@ -67,6 +67,10 @@ class EngineConfig(Part):
 
     runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="worker threads or processes of DirectRunner")
+    spread: Literal["threads", "processes"] = Field(
+        "threads",
+        description="what several workers of DirectRunner are; work on ciphertexts is faster only with processes",
+    )
     rows_per_shard: Annotated[int, Field(ge=1, le=1 << 24)] = Field(65_536, description="rows in one shard")
     state: Literal["auto", "memory", "scratch", "value"] = Field(
         "auto", description="where states wait at the barrier; auto: in memory on DirectRunner, else in scratch"
@@ -78,6 +82,11 @@ class EngineConfig(Part):
     )
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="how often a failed pipeline is run at most")
     options: tuple[str, ...] = Field((), description="further Beam options, as on a command line")
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether DirectRunner's workers are processes of their own."""
+        return self.workers > 1 and self.spread == "processes"
 
 
 class TriplesConfig(Part):
@@ -217,8 +226,8 @@ class JobConfig(Part):
         """Where states wait at the barrier: "value", "memory/<party>", or a folder."""
         state = self.engine.state
         if state == "auto":
-            in_one_process = self.engine.runner == "DirectRunner" and not any(
-                "multi_processing" in option for option in self.engine.options
+            in_one_process = self.engine.runner == "DirectRunner" and not (
+                self.engine.in_processes or any("multi_processing" in option for option in self.engine.options)
             )
             state = "memory" if in_one_process else "scratch"
         if state == "scratch":
