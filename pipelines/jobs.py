@@ -1,5 +1,6 @@
 """What a configured job computes, from its public parameters alone, and what that asks of the triple store."""
 
+import hashlib
 from functools import partial
 from math import ceil, log2
 
@@ -38,6 +39,20 @@ def job_plan(config: JobConfig, chosen: Chosen | None = None) -> Plan:
         raise ConfigError(f"the configuration of {config.party} needs triples.rows: how many rows the data have")
     works = (Work(product_protocol(0, 0), partial(_one_column, len(config.parties))),)
     return Plan.of_rows(works, rows, config.engine.rows_per_shard)
+
+
+def rows_of(config: JobConfig) -> int:
+    """How many rows the job in a configuration has."""
+    return kmeans_of(config).layout.total_rows if config.kmeans is not None else job_plan(config).rows
+
+
+def job_digest(config: JobConfig) -> str:
+    """Equal for equal jobs and shapes; found before engines are chosen, so without the plan of a K-means job."""
+    if config.kmeans is None:
+        return job_plan(config).digest()
+    kmeans, asked = kmeans_of(config), [config.kmeans.engines_of(party) for party in config.parties]
+    extra = [stage.name for work in aggregate_work(config.kmeans, kmeans.layout) for stage in work.protocol.stages()]
+    return hashlib.sha256(repr((kmeans, asked, config.kmeans.sparse, extra)).encode()).hexdigest()
 
 
 def store_iterations(config: JobConfig) -> int:

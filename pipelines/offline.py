@@ -20,7 +20,7 @@ from veilmeans.io.keys import read_secret, write_secret
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.ciphers import MakeCiphers, exchange_keys
 from veilmeans.pipelines.engines import settle_engines
-from veilmeans.pipelines.jobs import asked_engines, job_plan, kmeans_of, store_iterations
+from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, rows_of, store_iterations
 from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
 from veilmeans.pipelines.progress import counting_shards
 from veilmeans.schemas.address import Address
@@ -45,36 +45,38 @@ def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
     if config.dealer is None:
         raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
-    asked, config = manifest_of(config, asked_engines(config)), config.offline()
-    terms = _terms(config, asked)
+    work, config = job_digest(config), config.offline()
+    terms = _terms(config, work)
     check_bindings(config.run_folder, config.party, terms)
     heard = heard_before(config.run_folder, config.party, terms)
     if heard is not None and finished(config):
-        return manifest_of(config, settle_engines(config, terms, heard))
+        chosen = settle_engines(config, terms, heard)
+        return _manifest(config, job_plan(config, chosen), chosen)
     with seated(config) as exchange:
         heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
         chosen = settle_engines(config, terms, heard)
-        plan, manifest = job_plan(config, chosen), manifest_of(config, chosen)
+        plan = job_plan(config, chosen)
+        manifest = _manifest(config, plan, chosen)
         work = _deal if config.party == config.dealer else _take_in
         work(exchange, config, plan, manifest)
         say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
 
 
-def manifest_of(config: JobConfig, chosen: Chosen) -> Manifest:
+def _manifest(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:
     """What the configured store shall serve."""
-    wanted, plan = config.needed_triples, job_plan(config, chosen)
+    wanted = config.needed_triples
     return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
 
 
-def _terms(config: JobConfig, manifest: Manifest) -> dict[str, Terms]:
+def _terms(config: JobConfig, work: str) -> dict[str, Terms]:
     """What each member is told. Fields are compared in order of their names: the digest's sorts last."""
     agreed = {
         **agreed_terms(config),
-        "triples.runs": manifest.runs,
-        "triples.iterations": manifest.iterations,
-        "triples.rows": manifest.rows,
-        "work of the job": manifest.plan[:16],
+        "triples.runs": config.needed_triples.runs,
+        "triples.iterations": store_iterations(config),
+        "triples.rows": rows_of(config),
+        "work of the job": work[:16],
     }
     return {peer: Terms(agreed) for peer in config.peers}
 

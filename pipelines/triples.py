@@ -4,7 +4,7 @@ import numpy as np
 
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.triples import Manifest, TripleStore
-from veilmeans.pipelines.jobs import job_plan
+from veilmeans.pipelines.jobs import job_digest, job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
@@ -15,7 +15,7 @@ _STAGE = "triples"
 
 def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     """The store, checked to be made for this job and its shapes."""
-    job_plan(config)  # a mistake in the configuration is told before a missing store
+    job_digest(config)  # a mistake in the configuration is told before a missing store
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
     store.require(iterations=iterations, plan=job_plan(config, store.manifest.engines or None).digest())
