@@ -45,25 +45,25 @@ def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
     if config.dealer is None:
         raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
-    work, config = job_digest(config), config.offline()
-    terms = _terms(config, work)
+    terms = _terms(config.offline(), job_digest(config))
+    config = config.offline()
     check_bindings(config.run_folder, config.party, terms)
     heard = heard_before(config.run_folder, config.party, terms)
     if heard is not None and finished(config):
         chosen = settle_engines(config, terms, heard)
-        return _manifest(config, job_plan(config, chosen), chosen)
+        return manifest_of(config, job_plan(config, chosen), chosen)
     with seated(config) as exchange:
         heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
         chosen = settle_engines(config, terms, heard)
         plan = job_plan(config, chosen)
-        manifest = _manifest(config, plan, chosen)
+        manifest = manifest_of(config, plan, chosen)
         work = _deal if config.party == config.dealer else _take_in
         work(exchange, config, plan, manifest)
         say_farewell(exchange, config, iteration=manifest.iterations)
     return manifest
 
 
-def _manifest(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:
+def manifest_of(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:
     """What the configured store shall serve."""
     wanted = config.needed_triples
     return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)

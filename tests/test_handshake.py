@@ -14,7 +14,7 @@ from veilmeans.io.connect import close_exchange, open_exchange
 from veilmeans.io.exchange import HANDSHAKE, Exchange, Outgoing
 from veilmeans.io.handshake import check_bindings, shake_hands
 from veilmeans.pipelines import offline, party, sums
-from veilmeans.pipelines.jobs import job_plan
+from veilmeans.pipelines.jobs import job_digest
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, SumsJob
 from veilmeans.schemas.errors import HandshakeError, PeerError
@@ -291,7 +291,7 @@ def test_a_handshake_that_cannot_be_read_is_refused(configs: dict[str, JobConfig
 
 def offline_terms(config: JobConfig) -> dict[str, Terms]:
     """What a member tells the others before a store is made."""
-    return offline._terms(config.offline(), offline.manifest_of(config, job_plan(config)))
+    return offline._terms(config.offline(), job_digest(config))
 
 
 def agree_offline(

@@ -260,7 +260,7 @@ def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_
 
 def made_store(config: JobConfig) -> TripleStore:
     """A complete store as `veilmeans offline` leaves it at a party that gets no corrections."""
-    store = TripleStore.create(config.store_folder, offline.manifest_of(config, job_plan(config)), bytes(32))
+    store = TripleStore.create(config.store_folder, offline.manifest_of(config, job_plan(config), ()), bytes(32))
     store.complete()
     return store
 
