@@ -38,6 +38,11 @@ class Cipher:
         return ceil(self.bits / 8) * (2 if self.scheme == "paillier" else 1)
 
     @property
+    def patience(self) -> float:
+        """Seconds that work on one ciphertext may take on a slow machine."""
+        return (0.02 if self.scheme == "paillier" else 1e-3) * (self.bits / 2048) ** 3
+
+    @property
     def dtype(self) -> np.dtype[np.void]:
         """Of an array of ciphertexts."""
         return np.dtype(f"V{self.size}")

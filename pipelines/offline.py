@@ -59,8 +59,16 @@ def run_offline(config: JobConfig) -> Manifest:
         manifest = manifest_of(config, plan, chosen)
         work = _deal if config.party == config.dealer else _take_in
         work(exchange, config, plan, manifest)
-        say_farewell(exchange, config, iteration=manifest.iterations)
+        say_farewell(exchange, config, manifest.iterations, _patience(config, manifest))
     return manifest
+
+
+def _patience(config: JobConfig, manifest: Manifest) -> float:
+    """How long a peer may take to make its ciphertexts."""
+    if config.kmeans is None:
+        return 0.0
+    kmeans = kmeans_of(config, manifest.engines)
+    return 2 * manifest.runs * manifest.iterations * kmeans.engines.patience(kmeans.layout)
 
 
 def manifest_of(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:

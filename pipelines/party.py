@@ -99,10 +99,11 @@ def counters(result: PipelineResult) -> dict[str, dict[str, int]]:
     return dict(sorted(stages.items()))
 
 
-def say_farewell(exchange: Exchange, config: JobConfig, iteration: int) -> bool:
+def say_farewell(exchange: Exchange, config: JobConfig, iteration: int, patience: float = 0.0) -> bool:
     """Tell the peers that we have what we need, wait until they have, drop the run's messages; whether all have.
 
-    A party must not close its gateway while a peer may still have to send again.
+    A party must not close its gateway while a peer may still have to send again. `patience`: for how many seconds
+    longer than configured it may be busy.
     """
     where = Address(config.run, iteration, FAREWELL, 0)
     nothing = {"done": np.ones(1, np.uint8)}
@@ -111,7 +112,7 @@ def say_farewell(exchange: Exchange, config: JobConfig, iteration: int) -> bool:
             exchange.put_all([Outgoing.of(Key(where, config.party, peer), nothing)])
     try:
         for peer in config.peers:
-            get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s)
+            get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s + patience)
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
         return False

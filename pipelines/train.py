@@ -78,7 +78,7 @@ def run_train(config: JobConfig) -> Path:
         trained.save()
         if not (config.run_folder / RESULT).exists():
             reveal_results(trained, ready.job.reveal)
-        say_farewell(exchange, config, iteration=done + 1)
+        say_farewell(exchange, config, iteration=done + 1, patience=job.seat.patience)
     return config.run_folder
 
 
@@ -99,7 +99,8 @@ def get_ready(config: JobConfig) -> Ready:
 
 def _take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Scaling]:
     config, kmeans, scan = ready.config, ready.kmeans, ready.scan
-    seat = Seat(config, ready.binding, store_number=claim_triples(exchange, config, ready.store, ready.binding))
+    number = claim_triples(exchange, config, ready.store, ready.binding)
+    seat = Seat(config, ready.binding, store_number=number, patience=kmeans.engines.patience(kmeans.layout))
     scaling = ready.scaling or aggregate_scaling(config, seat, scan, kmeans.layout.total_rows)
     prepared = encode_data(config, scan, scaling)
     check_whole(config, prepared)

@@ -40,6 +40,13 @@ class Engines:
         return found[0] if found else None
 
 
+    def patience(self, layout: Layout) -> float:
+        """For how many seconds more a peer may be silent while it works on the ciphertexts of one stage."""
+        products = [product for product in (*self.distance, *self.update) if product is not None]
+        values = (layout.total_rows + layout.total_features) * (layout.parties - 1)
+        return max((values * product.packs * product.cipher.patience for product in products), default=0.0)
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What homomorphic products of a job may assume. `whole`: for each owner, whether its values are whole numbers."""

@@ -78,13 +78,15 @@ class OpenSeat:
 class Seat:
     """A party's place in one iteration of a run.
 
-    `binding` is the keyed digest of data and job, `store_number` what the run has claimed of the triple store.
+    `binding` is the keyed digest of data and job, `store_number` what the run has claimed of the triple store,
+    `patience` for how many seconds a peer may be silent beyond what the configuration allows.
     """
 
     config: JobConfig
     binding: str
     iteration: int = 0
     store_number: int | None = None
+    patience: float = 0.0
 
     def open(self) -> OpenSeat:
         """Read the secrets and connect; called where the rounds run."""
@@ -98,7 +100,7 @@ class Seat:
             seed=seed,
             triples=self._store_run(),
             scratch=Scratch(config.scratch_root),
-            timeout=config.exchange.timeout_s,
+            timeout=config.exchange.timeout_s + self.patience,
             folder=config.run_folder,
             ciphers=self._ciphers(seed),
         )
