@@ -80,20 +80,17 @@ def kmeans_of(config: JobConfig, chosen: Chosen | None = None) -> KMeans:
 
     `chosen`: the engines of each party's products. Before they are, `auto` stands for `beaver`.
     """
-    job = config.kmeans
-    if job is None:
-        raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
+    job = job_of(config)
     layout = layout_of(config, job)
     tree = _tree(job, layout)
-    bound = max(map(abs, job.normalise.interval))
     centres = Centres(
         count_bits=layout.total_rows.bit_length(),
-        magnitude=FRACTION_BITS + max(0, ceil(log2(bound))),
+        magnitude=_magnitude(job),
         tol=job.tol,
         inertia=bool(job.reveal.inertia),
     )
     _check_room(job, layout, centres)
-    engines = _engines(config, job, layout, centres, chosen or asked_engines(config))
+    engines = _engines(config, chosen or asked_engines(config))
     return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines)
 
 
@@ -106,15 +103,33 @@ def asked_engines(config: JobConfig) -> Chosen:
     return tuple(tuple("he" if name == "he" else "beaver" for name in (e.distance, e.update)) for e in asked)
 
 
-def bounds_of(config: JobConfig, job: KMeansJob, layout: Layout, magnitude: int) -> Bounds:
-    """What homomorphic products of the job may assume."""
+def _magnitude(job: KMeansJob) -> int:
+    """Normalised values are at most 2^magnitude, in their last bit."""
+    return FRACTION_BITS + max(0, ceil(log2(max(map(abs, job.normalise.interval)))))
+
+
+def bounds_of(config: JobConfig) -> Bounds:
+    """What homomorphic products of a K-means job may assume."""
+    job = job_of(config)
     whole = tuple(party in job.sparse and job.sparse[party].whole for party in config.parties)
-    return Bounds(layout, job.clusters, magnitude, whole, store_iterations(config))
+    return Bounds(layout_of(config, job), job.clusters, _magnitude(job), whole, store_iterations(config))
 
 
-def _engines(config: JobConfig, job: KMeansJob, layout: Layout, centres: Centres, chosen: Chosen) -> Engines:
-    cipher = Cipher(job.cipher.scheme, job.cipher.bits)
-    bounds = bounds_of(config, job, layout, centres.magnitude)
+def cipher_of(config: JobConfig) -> Cipher:
+    """The cryptosystem of a K-means job's homomorphic products, if it has any."""
+    cipher = job_of(config).cipher
+    return Cipher(cipher.scheme, cipher.bits)
+
+
+def job_of(config: JobConfig) -> KMeansJob:
+    """The K-means job of a configuration; a ConfigError if there is none."""
+    if config.kmeans is None:
+        raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
+    return config.kmeans
+
+
+def _engines(config: JobConfig, chosen: Chosen) -> Engines:
+    cipher, bounds = cipher_of(config), bounds_of(config)
     try:
         return Engines(
             tuple(bounds.distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),

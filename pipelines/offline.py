@@ -19,10 +19,10 @@ from veilmeans.io.handshake import check_bindings, heard_before, shake_hands
 from veilmeans.io.keys import read_secret, write_secret
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.ciphers import MakeCiphers, exchange_keys
-from veilmeans.pipelines.engines import settle_engines
 from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, rows_of, store_iterations
 from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
 from veilmeans.pipelines.progress import counting_shards
+from veilmeans.pipelines.settle import announced_costs, settle_engines
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
@@ -86,7 +86,8 @@ def _terms(config: JobConfig, work: str) -> dict[str, Terms]:
         "triples.rows": rows_of(config),
         "work of the job": work[:16],
     }
-    return {peer: Terms(agreed) for peer in config.peers}
+    announced = announced_costs(config)
+    return {peer: Terms(agreed, announced) for peer in config.peers}
 
 
 def _places(plan: Plan, manifest: Manifest) -> list[Place]:
