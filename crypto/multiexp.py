@@ -71,6 +71,27 @@ def choose_window(columns: int, uses: int, bits: int, memory: int, size: int = 2
     return best
 
 
+def row_multiplications(columns: int, uses: float, rows: float, bits: int, memory: int, size: int = 256) -> float:
+    """About how many `row_products` takes for `rows` rows with `uses` nonzeros in all, its tables included."""
+    if bits == 1:
+        return uses
+    fewest = uses * _straus_cost(bits, _straus_window(bits)) + min(rows, uses) * bits
+    for window in range(1, min(bits, _MOST_WINDOW) + 1):
+        places = -(-bits // window)
+        if (columns * places << window) * (size + _OVERHEAD) <= memory:
+            fewest = min(fewest, (min(columns, uses) * (1 << window) + uses) * places)
+    return fewest
+
+
+def column_multiplications(columns: int, uses: float, bits: int) -> float:
+    """About how many `column_products` takes for `uses` nonzeros, spread evenly over the columns."""
+    if bits == 1 or not uses:
+        return uses
+    filled = min(float(columns), uses)
+    costs = (_bucket_cost(uses / filled, bits, window) for window in range(1, _MOST_WINDOW))
+    return filled * min(costs)
+
+
 def row_products(matrix: Any, tables: PowerTables) -> list[mpz]:
     """Π_c bases[c]^x_rc for each row r of a csr matrix; 1 for an empty row."""
     if matrix.shape[1] != len(tables.bases):
@@ -224,6 +245,13 @@ def _joined(buckets: Sequence[mpz], modulus: mpz) -> mpz:
 @lru_cache(maxsize=1 << 12)
 def _bucket_window(count: int, width: int) -> int:
     return min(range(1, _MOST_WINDOW), key=lambda window: -(-width // window) * (count + (2 << window)))
+
+
+def _bucket_cost(count: float, width: int, window: int) -> float:
+    """Multiplications for `count` factors: their digits that are not zero; joins, those with 1 left out; squarings, two
+    of which take the time of one multiplication."""
+    joins = (1 << window) * count / (count + 1)
+    return -(-width // window) * (count * (1 - 0.5**window) + joins) + width / 2
 
 
 def _powers(base: mpz, count: int, modulus: mpz) -> list[mpz]:

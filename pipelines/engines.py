@@ -1,0 +1,85 @@
+"""Which engine makes each owner's cross products: the choice of `auto`, and the numbers behind it.
+
+The masked matrix that beaver's products need crosses once and serves both, so all four pairs of engines are compared.
+Where a shard of it is too large to be held, beaver is not chosen.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from rich.table import Table
+
+from veilmeans.pipelines.costs import Costs, Estimate, Estimates, Owner, estimate, short
+
+ENGINES = ("beaver", "he")
+LARGEST_SHARD = 1 << 31
+"""Bytes of a shard of a dense matrix that a party can be asked to hold."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine of each of an owner's products. `refused`: why beaver is out of the question, if it is."""
+
+    distance: str
+    update: str
+    estimates: Estimates
+    refused: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of an iteration."""
+        return _seconds(self.estimates, self.distance, self.update)
+
+    def chosen(self, what: str, engine: str) -> bool:
+        """Whether the engine makes this product; the operand is sent if beaver makes one of them."""
+        if what == "operand":
+            return engine in (self.distance, self.update)
+        return engine == {"distance": self.distance, "update": self.update}[what]
+
+
+def choose(
+    owner: Owner,
+    k: int,
+    parties: int,
+    iterations: int,
+    costs: Costs,
+    rows_per_shard: int = 65_536,
+    largest_shard: int = LARGEST_SHARD,
+) -> Choice:
+    """The two engines that take the least time together; beaver where it makes no difference."""
+    estimates = estimate(owner, k, parties, iterations, costs, rows_per_shard)
+    size = min(owner.rows, rows_per_shard) * owner.columns * 8
+    if size > largest_shard:
+        refused = f"a shard would take {short(size / 1e9)} GB, more than {short(largest_shard / 1e9)} GB"
+        return Choice("he", "he", estimates, refused)
+    return Choice(*min(product(ENGINES, ENGINES), key=lambda pair: _seconds(estimates, *pair)), estimates)
+
+
+def _seconds(estimates: Estimates, distance: str, update: str) -> float:
+    operand = estimates["operand"]["beaver"].seconds if "beaver" in (distance, update) else 0.0
+    return estimates["distance"][distance].seconds + estimates["update"][update].seconds + operand
+
+
+def explain(choices: Mapping[str, Choice]) -> Table:
+    """Owner -> choice, as a table of what each engine would take; the chosen ones are marked."""
+    table = Table(
+        "owner", "product", "engine", "", "s", "MB", "offline s", "offline MB", "most of it", title="in an iteration"
+    )
+    for name, choice in choices.items():
+        for what, each in _rows(choice):
+            refused = choice.refused if each.engine == "beaver" else None
+            mark = "chosen" if choice.chosen(what, each.engine) else ""
+            table.add_row(name, what, each.engine, mark, *_numbers(each), refused or each.why)
+    return table
+
+
+def _rows(choice: Choice) -> Iterator[tuple[str, Estimate]]:
+    for what, engines in choice.estimates.items():
+        for each in engines.values():
+            yield what, each
+
+
+def _numbers(each: Estimate) -> tuple[str, ...]:
+    numbers = each.seconds, each.bytes / 1e6, each.offline_seconds, each.offline_bytes / 1e6
+    return tuple(map(short, numbers))
