@@ -10,15 +10,17 @@ from pathlib import Path
 
 from chaos import PATIENCE, in_a_process
 from parties import write_config
+from veilmeans.schemas import layout
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.layout import CELLS
 
 
 class Line:
-    """A command line, running in a folder (none: in ours)."""
+    """A command line, running in a folder (none: in ours), with so many values in a shard of columns."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, folder: Path | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, folder: Path | None = None, cells: int = CELLS) -> None:
         self.log = log
-        self.process: BaseProcess = in_a_process(_run, list(arguments), log, folder)
+        self.process: BaseProcess = in_a_process(_run, list(arguments), log, folder, cells)
 
     def kill(self) -> None:
         self.process.kill()
@@ -38,22 +40,24 @@ class Line:
 class Command(Line):
     """One command with one party's configuration, running."""
 
-    def __init__(self, command: str, config: JobConfig, folder: Path) -> None:
+    def __init__(self, command: str, config: JobConfig, folder: Path, cells: int = CELLS) -> None:
         file = write_config(config, folder / f"{config.party}.yaml")
-        super().__init__(
-            [command, "--config", str(file)], folder / f"{config.party}-{command}-{time.monotonic_ns()}.log"
-        )
+        log = folder / f"{config.party}-{command}-{time.monotonic_ns()}.log"
+        super().__init__([command, "--config", str(file)], log, cells=cells)
 
 
-def run_all(command: str, configs: Mapping[str, JobConfig], folder: Path) -> dict[str, tuple[int, str]]:
+def run_all(
+    command: str, configs: Mapping[str, JobConfig], folder: Path, cells: int = CELLS
+) -> dict[str, tuple[int, str]]:
     """Start everyone at once; exit code and output of each."""
-    running = {name: Command(command, config, folder) for name, config in configs.items()}
+    running = {name: Command(command, config, folder, cells) for name, config in configs.items()}
     return {name: each.wait() for name, each in running.items()}
 
 
-def _run(arguments: list[str], log: Path, folder: Path | None) -> None:
+def _run(arguments: list[str], log: Path, folder: Path | None, cells: int = CELLS) -> None:
     from veilmeans.pipelines.cli import main
 
+    layout.CELLS = cells
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)

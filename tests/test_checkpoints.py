@@ -11,7 +11,7 @@ import pytest
 
 from parties import mode_of
 from train_parties import BOTH, Strike, World, contents, make_world, results, sentences, shares
-from veilmeans.io.checkpoints import ASSIGNMENTS, OPERANDS, Checkpoints, assignments
+from veilmeans.io.checkpoints import ASSIGNMENTS, OPERANDS, Checkpoints, assignments, centres
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import StorageError
 
@@ -40,8 +40,9 @@ def refusal(call: Callable[[], object]) -> str:
 def test_what_was_written_is_read_with_types_and_shapes(store: Checkpoints) -> None:
     store.write(7, ARRAYS)
     store.write_shard(OPERANDS, 3, ARRAYS)
-    store.write_shard(assignments(7), 3, ARRAYS)
-    for found in (store.read(7), store.read_shard(OPERANDS, 3), store.read_shard(assignments(7), 3)):
+    for kind in (assignments(7), centres(7)):
+        store.write_shard(kind, 3, ARRAYS)
+    for found in (store.read(7), *(store.read_shard(kind, 3) for kind in (OPERANDS, assignments(7), centres(7)))):
         assert equal(found, ARRAYS)
         assert {name: (a.dtype, a.shape) for name, a in found.items()} == {
             name: (a.dtype, a.shape) for name, a in ARRAYS.items()
@@ -149,6 +150,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 def test_a_damaged_file_is_refused_by_its_name(store: Checkpoints, damage: str) -> None:
     for done in (0, 2):
         store.write(done, ARRAYS)
+        store.write_shard(centres(done), 1, ARRAYS)
     store.write_shard(OPERANDS, 0, ARRAYS)
     store.write_shard(assignments(2), 1, ARRAYS)
     backup, remove = "restore it from a backup", "a run that is not finished"
@@ -161,6 +163,12 @@ def test_a_damaged_file_is_refused_by_its_name(store: Checkpoints, damage: str) 
             lambda: store.read_shard(assignments(2), 1),
             f"{backup}, or remove {store.folder}/checkpoints/2.arrow: {remove} does that iteration again",
         ),
+        (
+            "centres/2/1.arrow",
+            lambda: store.read_shard(centres(2), 1),
+            f"{backup}, or remove {store.folder}/checkpoints/2.arrow: {remove} does that iteration again",
+        ),
+        ("centres/0/1.arrow", lambda: store.read_shard(centres(0), 1), f"{backup}, or start a new run id"),
     ):
         DAMAGES[damage](store.folder / name)
         said = refusal(read)
@@ -206,9 +214,9 @@ def test_old_assignments_are_dropped_and_nothing_else(store: Checkpoints) -> Non
 
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Two iterations of four are done, and both parties have died."""
+    """Two iterations of four are done, and both parties have died. There are column shards of three and of one."""
     root = tmp_path_factory.mktemp("halfway")
-    world = make_world(root / "world", "vertical", max_iter=4).altered(exchange={"timeout_s": 20})
+    world = make_world(root / "world", "vertical", cells=9, max_iter=4).altered(exchange={"timeout_s": 20})
     return killed(world, "checkpoints/3.arrow")
 
 
@@ -279,6 +287,25 @@ def test_damaged_assignments_are_made_again_if_their_checkpoint_is_removed(
     refused(world, f"{kept}/assignments/4/1.arrow is damaged", f"or remove {kept}/checkpoints/4.arrow")
     (kept / "checkpoints/4.arrow").unlink()
     assert shares(finished(world)) == shares(trained)
+
+
+def test_damaged_centroids_are_made_again_if_their_checkpoint_is_removed(
+    tmp_path: Path, iterated: World, trained: World
+) -> None:
+    world = iterated.copied(tmp_path / "world")
+    kept = world.kept("payco")
+    assert sorted(file.name for file in (kept / "centres/4").iterdir()) == ["0.arrow", "1.arrow"]
+    DAMAGES["the last bit flipped"](kept / "centres/4/1.arrow")
+    refused(world, f"{kept}/centres/4/1.arrow is damaged", f"or remove {kept}/checkpoints/4.arrow")
+    (kept / "checkpoints/4.arrow").unlink()
+    assert shares(finished(world)) == shares(trained)
+
+
+def test_missing_centroids_are_refused(tmp_path: Path, halfway: World) -> None:
+    world = halfway.copied(tmp_path / "world")
+    kept = world.kept("payco")
+    (kept / "centres/2/1.arrow").unlink()
+    refused(world, f"{kept}/centres/2/1.arrow is missing", f"or remove {kept}/checkpoints/2.arrow")
 
 
 @pytest.mark.parametrize("damage", ["the last bit flipped", "gone"])

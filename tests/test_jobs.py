@@ -11,6 +11,7 @@ from kmeans_parties import horizontal, kmeans_for, vertical
 from test_config import gateway
 from veilmeans.crypto import fixed, ring
 from veilmeans.pipelines.jobs import job_plan, kmeans_of, layout_of, store_iterations
+from veilmeans.schemas import layout as layouts
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.jobs import NormaliseConfig
@@ -166,6 +167,28 @@ def test_a_configuration_without_a_job_has_no_plan() -> None:
         job_plan(empty)
     with pytest.raises(ConfigError, match="has no K-means job: add `kmeans:`"):
         kmeans_of(empty)
+
+
+@pytest.mark.parametrize(("columns", "shards"), [(1_000_000, 16), (65_536, 1), (65_537, 2)])
+def test_many_columns_are_worked_on_in_shards(columns: int, shards: int) -> None:
+    kmeans = kmeans_of(config(features={"payco": 1, "shop": columns - 1}, clusters=4, tol=0))
+    assert len(kmeans.column_shards) == shards
+    assert (kmeans.column_shards[0].start, kmeans.column_shards[-1].stop) == (0, columns)
+
+
+def test_the_store_follows_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three columns, one in each shard: more shards than there are of rows, each with its own quotient."""
+    fields = {"clusters": 2, "features": {"payco": 1, "shop": 2}}
+    whole = job_plan(config(**fields))
+    monkeypatch.setattr(layouts, "CELLS", 2)
+    plan = job_plan(config(**fields))
+    assert [block.widths for block in plan.columns] == [(1,), (1,), (1,)]
+    assert (whole.shards, plan.shards) == (1, 3)
+    assert plan.digest() != whole.digest()
+    works = [{stage.split(".")[0] for stage in plan.needs(shard, 0)} for shard in range(3)]
+    assert works[1] == works[2] == {"norms", "quotient"}
+    assert works[0] >= {"norms", "quotient", "reciprocal", "finish", "distance"}
+    assert {stage.split(".")[0] for stage in plan.needs(2, 1)} == {"quotient"}
 
 
 def test_the_plan_is_for_all_shards_and_iterations() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmeans_parties import horizontal, vertical
-from veilmeans.schemas.layout import Block, Layout, Place, cut
+from veilmeans.schemas.layout import Block, Layout, Place, columns_per_shard, cut, cut_columns
 
 counts = st.lists(st.integers(1, 40), min_size=2, max_size=4)
 per_shard = st.integers(1, 50)
@@ -88,3 +88,15 @@ def test_a_partys_shards_are_numbered_from_zero(parts: list[int], size: int) -> 
 def test_columns_of_a_block_follow_each_other() -> None:
     block = Block(3, (0, 2, 0, 1))
     assert [block.columns(i) for i in range(4)] == [slice(0, 0), slice(0, 2), slice(2, 2), slice(2, 3)]
+
+
+@given(st.integers(1, 200), per_shard)
+def test_column_shards_have_every_column_once(columns: int, size: int) -> None:
+    shards = cut_columns(columns, size)
+    assert [column for each in shards for column in range(columns)[each]] == list(range(columns))
+    assert [each.stop - each.start for each in shards] == cut(columns, size)
+
+
+@pytest.mark.parametrize(("k", "columns"), [(1, 262_144), (4, 65_536), (5, 52_428), (262_144, 1), (300_000, 1)])
+def test_a_column_shard_has_a_quarter_of_a_million_values_or_one_column(k: int, columns: int) -> None:
+    assert columns_per_shard(k) == columns

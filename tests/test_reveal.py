@@ -18,7 +18,7 @@ from veilmeans.crypto import bits, fixed, prg, ring
 from veilmeans.crypto.lloyd import Real, lloyd, nearest
 from veilmeans.crypto.sealing import Seal
 from veilmeans.io import connect
-from veilmeans.io.checkpoints import Checkpoints, assignments
+from veilmeans.io.checkpoints import Checkpoints, assignments, centres
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.io.file_exchange import FileExchange
 from veilmeans.io.keys import read_secret
@@ -118,8 +118,12 @@ def kept_of(config: JobConfig, binding: str | None = None) -> Checkpoints:
 
 
 def checkpoint(config: JobConfig, done: int | None = None) -> dict[str, Array]:
+    """What a party has after so many iterations, with the centroids of all column shards as "mu"."""
     store = kept_of(config)
-    return store.read(store.newest() if done is None else done)
+    done = store.newest() if done is None else done
+    count = len(list((store.folder / centres(done)).glob("*.arrow")))
+    parts = [store.read_shard(centres(done), shard)["mu"] for shard in range(count)]
+    return {**store.read(done), "mu": np.concatenate(parts, axis=1)}
 
 
 def positions(config: JobConfig, done: int | None = None) -> list[Array]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from train_parties import BOTH, ITERATIONS, Strike, World, contents, make_world, play, results, shares
+from train_parties import BOTH, CLUSTERS, ITERATIONS, Strike, World, contents, make_world, play, results, shares
+from veilmeans.schemas.layout import CELLS
 
 SHORT = 4
 """Iterations of a run whose rounds are Beam stages."""
@@ -34,9 +35,9 @@ class Undisturbed:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Undisturbed]:
-    """Made once for each layout and number of iterations."""
+    """Made once for each layout and number of iterations; horizontally each column is a shard."""
     root = tmp_path_factory.mktemp("worlds")
-    made = cache(lambda layout: make_world(root / layout, layout))
+    made = cache(lambda layout: make_world(root / layout, layout, cells=CELLS if layout == "vertical" else CLUSTERS))
 
     @cache
     def find(layout: str, iterations: int) -> Undisturbed:
@@ -105,6 +106,7 @@ BEGIN = [
     named("bound."),
     Strike("claims/", event="os.link"),
     named("operands/", 2),
+    named("centres/0/"),
     named("checkpoints/0.arrow"),
     named("checkpoints/2.arrow"),
 ]
@@ -112,6 +114,7 @@ MIDDLE = {
     "gateway": [
         named("assignments/3/"),
         Strike("assignments/1", event="shutil.rmtree"),
+        named("centres/4/"),
         named("checkpoints/4.arrow"),
         named("collected"),
     ],
@@ -142,7 +145,7 @@ def test_both_parties_killed_at_the_same_checkpoint_go_on(
 ) -> None:
     expected = undisturbed("horizontal", SHORT)
     world = expected.world.copied(tmp_path / "world")
-    play(world, {name: [named("checkpoints/2.arrow")] for name in BOTH})
+    play(world, {name: [named("centres/2/", 2), named("checkpoints/2.arrow")] for name in BOTH})
     check(expected, world)
 
 

@@ -34,13 +34,14 @@ from test_reveal import (
     tables,
     train,
 )
+from veilmeans.schemas import layout
 from veilmeans.schemas.config import JobConfig
 
 A, B = NAMES[:2]
-ITERATIONS = 4
+ITERATIONS, FEW = 4, 2
 
 
-def make(folder: Path, rows: int, shard: int, iterations: int, vertical: bool = True) -> Configs:
+def make(folder: Path, rows: int, shard: int, iterations: int, vertical: bool = True, **fields: Any) -> Configs:
     """Two parties with their own columns, or their own rows."""
     names = [f"c{i}" for i in range(4)]
     cut = 1 if vertical else rows // 3
@@ -51,6 +52,7 @@ def make(folder: Path, rows: int, shard: int, iterations: int, vertical: bool = 
         "max_iter": iterations,
         "normalise": {"aggregate": not vertical},
         "reveal": {"assignments": [A, B], "centroids": [B], "inertia": [A]},
+        **fields,
     }
     return make_world(folder, parts, job, engine={"rows_per_shard": shard, "rounds": "stages"})
 
@@ -134,8 +136,8 @@ class World:
     run: Configs
 
     @classmethod
-    def make(cls, folder: Path, vertical: bool) -> "World":
-        configs = make(folder / "new", 250, 64, ITERATIONS, vertical)
+    def make(cls, folder: Path, vertical: bool, iterations: int = ITERATIONS) -> "World":
+        configs = make(folder / "new", 250, 64, iterations, vertical)
         configs = {name: run_by(config, rounds="whole") for name, config in configs.items()}
         run = copied(configs, folder / "new", folder / "run")
         train(run)
@@ -169,6 +171,30 @@ def test_nor_where_each_has_its_own_rows(horizontal: World, name: str, tmp_path:
     check_same(horizontal.run, other, ITERATIONS)
 
 
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three columns of three centroids are a shard, and the fourth is another."""
+    monkeypatch.setattr(layout, "CELLS", 9)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_nor_where_columns_are_in_several_shards(tmp_path: Path) -> None:
+    world = World.make(tmp_path, True, FEW)
+    assert len(list((world.run[A].run_folder / f"centres/{FEW}").iterdir())) == 2
+    other = VARIANTS["one whole, the other in stages"].apply(world.another(tmp_path / "other"))
+    train(other)
+    check_same(world.run, other, FEW)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_nothing_flows_over_column_shards_after_the_stop_bit(tmp_path: Path) -> None:
+    """Two iterations are in one pipeline, and the first one stops."""
+    configs = make(tmp_path, 20, 20, FEW, tol=1e6)
+    train({name: changed(config, iterations_per_pipeline=FEW) for name, config in configs.items()})
+    assert [kept_of(configs[name]).newest() for name in (A, B)] == [1, 1]
+    assert not (configs[A].run_folder / "centres/2").exists()
+
+
 def test_another_dealer_gives_other_shares_of_the_same_result(vertical: World, tmp_path: Path) -> None:
     """The comparison can fail."""
     other = vertical.another(tmp_path / "other")
@@ -184,7 +210,7 @@ def test_another_dealer_gives_other_shares_of_the_same_result(vertical: World, t
 
 # On Flink and Prism.
 
-ROWS, SHARD, FEW = 10_000, 2_048, 2
+ROWS, SHARD = 10_000, 2_048
 
 
 @pytest.fixture(scope="module", params=ENGINES)

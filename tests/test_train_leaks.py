@@ -34,9 +34,12 @@ from veilmeans.io.prepared import load_prepared, read_rows
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.spool import Spool
 from veilmeans.pipelines.jobs import job_plan, kmeans_of
+from veilmeans.schemas import layout as layouts
 from veilmeans.schemas.arrays import Array, from_stream
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.layout import CELLS
 from veilmeans.schemas.message import Key
+from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 
 A, B, C = NAMES[:3]
@@ -55,6 +58,8 @@ class Scene:
     rounds: str
     normalise: Mapping[str, Any]
     reveal: Mapping[str, Any]
+    cells: int = CELLS
+    """Values in a shard of columns."""
 
     def make(self, folder: Path) -> Configs:
         job = {
@@ -88,10 +93,10 @@ def parts(parties: int, vertical: bool, seed: int = 11) -> list[pa.Table]:
 
 SCENES = {
     "vertical, stage by stage": Scene(
-        2, True, "gateway", "stages", {}, {"assignments": [A], "centroids": [B], "inertia": [A]}
+        2, True, "gateway", "stages", {}, {"assignments": [A], "centroids": [B], "inertia": [A]}, cells=12
     ),
     "vertical, three parties, by files": Scene(
-        3, True, "files", "whole", {"method": "zscore"}, {"centroids": [C], "columns": "all", "inertia": [B]}
+        3, True, "files", "whole", {"method": "zscore"}, {"centroids": [C], "columns": "all", "inertia": [B]}, cells=15
     ),
     "horizontal, by files": Scene(
         2, False, "files", "stages", {"aggregate": True, "method": "zscore"}, {"assignments": [A, B]}
@@ -104,17 +109,20 @@ SCENES = {
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Played":
     """A run that has ended, with all that was ever written."""
     folder = tmp_path_factory.mktemp("leaks")
-    configs = request.param.make(folder)
-    run_watched(configs, folder)
-    return Played(request.param, configs, folder)
+    scene: Scene = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "CELLS", scene.cells)
+        configs = scene.make(folder)
+        run_watched(configs, folder, scene.cells)
+        return Played(scene, configs, folder, kmeans_of(configs[A]))
 
 
-def run_watched(configs: Mapping[str, JobConfig], folder: Path) -> None:
+def run_watched(configs: Mapping[str, JobConfig], folder: Path, cells: int = CELLS) -> None:
     """Every party as a process that forgets nothing."""
     processes = []
     for name, config in configs.items():
         file = write_config(config, folder / name / "config.yaml")
-        processes.append(in_a_process(_train_and_forget_nothing, file, folder / name / "log"))
+        processes.append(in_a_process(_train_and_forget_nothing, file, folder / name / "log", cells))
     for process in processes:
         process.join(2 * PATIENCE)
         if process.exitcode is None:
@@ -123,9 +131,10 @@ def run_watched(configs: Mapping[str, JobConfig], folder: Path) -> None:
     assert [process.exitcode for process in processes] == [0] * len(processes), said
 
 
-def _train_and_forget_nothing(file: Path, log: Path) -> None:
+def _train_and_forget_nothing(file: Path, log: Path, cells: int) -> None:
     from veilmeans.pipelines.cli import main
 
+    layouts.CELLS = cells
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -185,7 +194,7 @@ def _arrays_in(where: str, data: bytes) -> Iterator[tuple[str, Array]]:
         table = pq.read_table(pa.BufferReader(data))
         yield from ((name, table[name].to_numpy()) for name in table.column_names)
     if where.endswith(".arrow") and "ids" not in Path(where).name:
-        tagged = any(f"/{kind}/" in where for kind in ("checkpoints", "assignments", "operands", "opened"))
+        tagged = any(f"/{kind}/" in where for kind in ("checkpoints", "centres", "assignments", "operands", "opened"))
         arrays = from_stream(pa.py_buffer(data[64 if tagged else 0 :]))
         yield from ((name, array) for name, array in arrays.items() if name not in ("indptr", "indices", "shape"))
 
@@ -237,6 +246,7 @@ class Played:
     scene: Scene
     configs: Configs
     folder: Path
+    kmeans: KMeans
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def evidence(self, party: str) -> Evidence:
@@ -337,7 +347,7 @@ class Played:
 
     def _differences(self, distances: Array) -> Iterator[Array]:
         """Of each pair of clusters; and cut as comparisons do it, two neighbours in eight bytes."""
-        tree = kmeans_of(self.configs[A]).tree
+        tree = self.kmeans.tree
         for i, j in combinations(range(CLUSTERS), 2):
             difference = distances[i] - distances[j]
             yield from (difference, -difference)
@@ -429,17 +439,19 @@ def test_nothing_that_a_party_has_shows_what_is_hidden_from_it_but_what_the_poli
 
 def test_all_that_was_ever_there_is_looked_at(played: Played) -> None:
     """Messages of every round of every shard and iteration; shares, states, log and report."""
-    kmeans = kmeans_of(played.configs[A])
-    works = (kmeans.distance, kmeans.assign, kmeans.update, kmeans.centres)
-    shards = len(layout(played.configs[A]).places())
+    kmeans = played.kmeans
+    shards, columns = len(layout(played.configs[A]).places()), len(kmeans.column_shards)
+    works = [(work, shards) for work in (kmeans.distance, kmeans.assign, kmeans.update)]
+    works += [(kmeans.reciprocal, 1), (kmeans.quotient, columns), (kmeans.finish, 1)]
     due = {
         (iteration, stage.name, shard)
         for iteration in range(ITERATIONS)
-        for work in works
+        for work, count in works
         for stage in work.stages()
-        for shard in range(1 if work is works[-1] else shards)
+        for shard in range(count)
     }
-    assert {stage.name for stage in kmeans.operand.stages()} | {stage.name for stage in kmeans.norms.stages()}
+    first = ((kmeans.operand, shards), (kmeans.norms, columns))
+    due |= {(0, stage.name, shard) for work, count in first for stage in work.stages() for shard in range(count)}
     for party, config in played.configs.items():
         keys = [key for key, _ in received(config)]
         for peer in config.online().peers:
@@ -450,6 +462,7 @@ def test_all_that_was_ever_there_is_looked_at(played: Played) -> None:
         files = dict(played.evidence(party).files)
         run = f"{party}/storage/runs/test"
         assert {f"{run}/checkpoints/{i}.arrow" for i in range(ITERATIONS + 1)} <= files.keys()
+        assert {f"{run}/centres/{i}/{c}.arrow" for i in range(ITERATIONS + 1) for c in range(columns)} <= files.keys()
         assert {f"{run}/assignments/{i + 1}/0.arrow" for i in range(ITERATIONS)} <= files.keys()
         assert {f"{run}/operands/0.arrow", f"{run}/report.json", f"{party}/config.yaml"} <= files.keys()
         assert any("/scratch/" in where for where in files) == (played.scene.rounds == "stages")

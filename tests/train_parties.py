@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from chaos import PATIENCE, files_below, in_a_process
 from commands import Line, _run, run_all
 from parties import make_configs, write_config
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.layout import CELLS
 
 ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 10, 120
 HALF = 120
@@ -43,16 +44,18 @@ class World:
 
     folder: Path
     configs: Mapping[str, JobConfig]
+    cells: int = CELLS
+    """Values in a shard of columns, for all processes of this world."""
 
     def copied(self, folder: Path, **fields: Any) -> "World":
         """The same world elsewhere; `fields` replace those of every configuration, parts of it field by field."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return World(folder, self._moved(folder)).altered(**fields)
+        return replace(self, folder=folder, configs=self._moved(folder)).altered(**fields)
 
     def altered(self, *names: str, **fields: Any) -> "World":
         """With other fields in the configurations of some members, or of all."""
         changed = {name: changed_config(self.configs[name], fields) for name in names or self.configs}
-        return World(self.folder, {**self.configs, **changed})
+        return replace(self, configs={**self.configs, **changed})
 
     def data(self, name: str) -> Path:
         return self.folder / name / "data.parquet"
@@ -70,7 +73,7 @@ class World:
 
     def start(self, name: str, strike: "Strike | None" = None, fields: Mapping[str, Any] | None = None) -> "Training":
         """`fields` go into the file as they are, right or wrong."""
-        return Training(self.configs[name], self.folder, strike, fields or {})
+        return Training(self.configs[name], self.folder, strike, fields or {}, self.cells)
 
     def train(self, *names: str) -> Ended:
         """Exit code and output of parties that start at once; of all of them, if none is named."""
@@ -95,7 +98,7 @@ def merged(old: Any, new: Any) -> Any:
     return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
 
 
-def make_world(folder: Path, layout: str, **job: Any) -> World:
+def make_world(folder: Path, layout: str, cells: int = CELLS, **job: Any) -> World:
     """A world for ten iterations over few rows in several shards, with its store."""
     vertical = layout == "vertical"
     shapes: dict[str, Any] = {"rows": ROWS, "features": {name: len(FEATURES[name]) for name in BOTH}}
@@ -112,9 +115,9 @@ def make_world(folder: Path, layout: str, **job: Any) -> World:
         engine={"rows_per_shard": ROWS_PER_SHARD},
         kmeans={**kmeans, "id": "id" if vertical else None, **job},
     )
-    world = World(folder, {name: _with_data(config, folder, name) for name, config in configs.items()})
+    world = World(folder, {name: _with_data(config, folder, name) for name, config in configs.items()}, cells)
     write_data(world, vertical)
-    made = run_all("offline", world.configs, folder)
+    made = run_all("offline", world.configs, folder, cells)
     assert {code for code, _ in made.values()} == {0}, made
     return world
 
@@ -179,13 +182,15 @@ class Training(Line):
 
     _turn = threading.Lock()
 
-    def __init__(self, config: JobConfig, folder: Path, strike: Strike | None, fields: Mapping[str, Any]) -> None:
+    def __init__(
+        self, config: JobConfig, folder: Path, strike: Strike | None, fields: Mapping[str, Any], cells: int
+    ) -> None:
         file = write_config(config, folder / f"{config.party}.yaml")
         if fields:
             file.write_text(yaml.safe_dump(merged(yaml.safe_load(file.read_text()), fields)))
         self.log = folder / f"{config.party}-{time.monotonic_ns()}.log"
         with self._turn:
-            self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike)
+            self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike, cells)
 
     def kill(self) -> None:
         with self._turn:
@@ -201,7 +206,7 @@ class Training(Line):
         return self.process.exitcode, self.log.read_text() if self.log.exists() else ""
 
 
-def _train(arguments: list[str], log: Path, strike: Strike | None) -> None:
+def _train(arguments: list[str], log: Path, strike: Strike | None, cells: int) -> None:
     seen = 0
 
     def watch(event: str, details: tuple[Any, ...]) -> None:
@@ -215,7 +220,7 @@ def _train(arguments: list[str], log: Path, strike: Strike | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    _run(arguments, log, None)
+    _run(arguments, log, None, cells)
 
 
 def _path(event: str, details: tuple[Any, ...]) -> str:
@@ -241,12 +246,13 @@ def play(world: World, strikes: Mapping[str, Sequence[Strike]]) -> None:
 
 
 def shares(world: World) -> dict[str, bytes]:
-    """The last checkpoint and the last assignments of both parties, as they lie on disk."""
+    """The last checkpoint, centroids and assignments of both parties, as they lie on disk."""
     found = {}
     for name in BOTH:
         kept = world.kept(name)
         done = max(int(file.stem) for file in (kept / "checkpoints").glob("*.arrow"))
-        files = [kept / f"checkpoints/{done}.arrow", *(kept / f"assignments/{done}").glob("*.arrow")]
+        files = [kept / f"checkpoints/{done}.arrow"]
+        files += [file for kind in ("centres", "assignments") for file in (kept / f"{kind}/{done}").glob("*.arrow")]
         found |= {f"{name}/{file.relative_to(kept)}": file.read_bytes() for file in files}
     return found
 
