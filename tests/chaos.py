@@ -42,6 +42,16 @@ HERE = Path(__file__).parent
 ROUNDS, SHARDS = 6, 3
 PATIENCE = 60.0
 """Seconds after which a test gives up waiting: an upper bound, not a measure."""
+PRELOADED = [
+    "chaos",
+    "veilmeans.pipelines.cli",
+    "veilmeans.pipelines.offline",
+    "veilmeans.pipelines.later",
+    "veilmeans.pipelines.sums",
+    "veilmeans.pipelines.train",
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+]
+"""What the server of processes imports, once for all of them: also what a command imports only when it needs it."""
 
 
 class Through:
@@ -330,7 +340,7 @@ def in_a_process(target: Callable[..., object], *arguments: object) -> BaseProce
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(path if str(HERE) in path else [str(HERE), *path])
-    context.set_forkserver_preload(["chaos"])
+    context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
