@@ -29,6 +29,7 @@ from veilmeans.io.connect import close_exchange, load_identity, open_exchange, o
 from veilmeans.io.exchange import Exchange, Outgoing
 from veilmeans.io.gateway import PART_SCHEMA
 from veilmeans.io.gateway import split as in_parts
+from veilmeans.io.gateway_exchange import Door, GatewayExchange
 from veilmeans.io.scratch import VALUE, Scratch
 from veilmeans.io.triples import StoreRun
 from veilmeans.schemas.address import Address
@@ -275,6 +276,14 @@ def raw_client(owner: JobConfig, identity: Identity | None) -> flight.FlightClie
         override_hostname=owner.party,
         **shown,
     )
+
+
+def exchange_of_shop(scene: Scene, timeout: float = 3.0) -> GatewayExchange:
+    """Shop's exchange with payco, with no limit of its own."""
+    shop, owner = scene.configs["shop"], scene.configs["payco"]
+    doors = {"payco": Door("payco", owner.listen or "", owner.certificate.read_bytes())}
+    own = Door("shop", shop.listen or "", shop.certificate.read_bytes())
+    return GatewayExchange(own, doors, load_identity(shop), 1 << 40, timeout)
 
 
 Part = tuple[pa.RecordBatch, bytes | None]

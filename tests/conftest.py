@@ -10,6 +10,7 @@ LONGEST = (
     "test_kmeans",
     "test_bad_input",
     "test_chaos",
+    "test_refusals",
     "test_transcripts",
     "test_offline",
     "test_sums",
