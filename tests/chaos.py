@@ -329,7 +329,7 @@ class Party:
         self._arguments = [str(scene.file(name)), "--rounds", str(ROUNDS), "--executor", "bare", *flags]
 
     def start(self) -> "Party":
-        self.process = in_a_process(_run_command, self._arguments, self.log)
+        self.process = in_a_process(run_chain_party, self._arguments, self.log)
         return self
 
     def wait(self) -> int:
@@ -364,7 +364,8 @@ def send_half(to: Path, sender: Path, key: Key, payload: bytes) -> None:
     time.sleep(PATIENCE)
 
 
-def _run_command(arguments: list[str], log: Path) -> None:
+def run_chain_party(arguments: list[str], log: Path) -> None:
+    """`chain_party.py` with these arguments, in a process of its own."""
     from chain_party import main
 
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
