@@ -4,7 +4,7 @@ The masked matrix that beaver's products need crosses once and serves both, so a
 Where a shard of it is too large to be held, beaver is not chosen.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -45,15 +45,20 @@ def choose(
     iterations: int,
     costs: Costs,
     rows_per_shard: int = 65_536,
+    allowed: Sequence[Sequence[str]] = (ENGINES, ENGINES),
     largest_shard: int = LARGEST_SHARD,
 ) -> Choice:
-    """The two engines that take the least time together; beaver where it makes no difference."""
+    """The two engines that take the least time together; beaver where it makes no difference.
+
+    `allowed`: those that may be chosen for the distance and for the update; one that is asked for is never refused.
+    """
     estimates = estimate(owner, k, parties, iterations, costs, rows_per_shard)
-    size = min(owner.rows, rows_per_shard) * owner.columns * 8
+    size, refused = min(owner.rows, rows_per_shard) * owner.columns * 8, None
     if size > largest_shard:
         refused = f"a shard would take {short(size / 1e9)} GB, more than {short(largest_shard / 1e9)} GB"
-        return Choice("he", "he", estimates, refused)
-    return Choice(*min(product(ENGINES, ENGINES), key=lambda pair: _seconds(estimates, *pair)), estimates)
+        allowed = [["he"] if "he" in engines else engines for engines in allowed]
+    best = min(product(*allowed), key=lambda pair: _seconds(estimates, *pair))
+    return Choice(*best, estimates, refused)
 
 
 def _seconds(estimates: Estimates, distance: str, update: str) -> float:

@@ -29,6 +29,7 @@ from veilmeans.io.connect import close_exchange, load_identity, open_exchange, o
 from veilmeans.io.exchange import Exchange, Outgoing
 from veilmeans.io.gateway import PART_SCHEMA
 from veilmeans.io.gateway import split as in_parts
+from veilmeans.io.gateway_exchange import Door, GatewayExchange
 from veilmeans.io.scratch import VALUE, Scratch
 from veilmeans.io.triples import StoreRun
 from veilmeans.schemas.address import Address
@@ -42,6 +43,16 @@ HERE = Path(__file__).parent
 ROUNDS, SHARDS = 6, 3
 PATIENCE = 60.0
 """Seconds after which a test gives up waiting: an upper bound, not a measure."""
+PRELOADED = [
+    "chaos",
+    "veilmeans.pipelines.cli",
+    "veilmeans.pipelines.offline",
+    "veilmeans.pipelines.later",
+    "veilmeans.pipelines.sums",
+    "veilmeans.pipelines.train",
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+]
+"""What the server of processes imports, once for all of them: also what a command imports only when it needs it."""
 
 
 class Through:
@@ -267,6 +278,14 @@ def raw_client(owner: JobConfig, identity: Identity | None) -> flight.FlightClie
     )
 
 
+def exchange_of_shop(scene: Scene, timeout: float = 3.0) -> GatewayExchange:
+    """Shop's exchange with payco, with no limit of its own."""
+    shop, owner = scene.configs["shop"], scene.configs["payco"]
+    doors = {"payco": Door("payco", owner.listen or "", owner.certificate.read_bytes())}
+    own = Door("shop", shop.listen or "", shop.certificate.read_bytes())
+    return GatewayExchange(own, doors, load_identity(shop), 1 << 40, timeout)
+
+
 Part = tuple[pa.RecordBatch, bytes | None]
 
 
@@ -310,7 +329,7 @@ class Party:
         self._arguments = [str(scene.file(name)), "--rounds", str(ROUNDS), "--executor", "bare", *flags]
 
     def start(self) -> "Party":
-        self.process = in_a_process(_run_command, self._arguments, self.log)
+        self.process = in_a_process(run_chain_party, self._arguments, self.log)
         return self
 
     def wait(self) -> int:
@@ -330,7 +349,7 @@ def in_a_process(target: Callable[..., object], *arguments: object) -> BaseProce
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(path if str(HERE) in path else [str(HERE), *path])
-    context.set_forkserver_preload(["chaos"])
+    context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
@@ -345,7 +364,8 @@ def send_half(to: Path, sender: Path, key: Key, payload: bytes) -> None:
     time.sleep(PATIENCE)
 
 
-def _run_command(arguments: list[str], log: Path) -> None:
+def run_chain_party(arguments: list[str], log: Path) -> None:
+    """`chain_party.py` with these arguments, in a process of its own."""
     from chain_party import main
 
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -381,9 +381,9 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, World]:
 
 @pytest.fixture(scope="module")
 def ended(worlds: Mapping[str, World], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Any]]]:
-    """All cases, a few of them at a time: where terms differ, parties look again for seconds."""
+    """All cases, several of them at a time: where terms differ, parties look again for seconds."""
     root = tmp_path_factory.mktemp("cases")
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(8) as pool:
         cases = {**TOGETHER, **ALONE}
         yield {
             name: pool.submit(run_case, case, worlds, root / str(number))

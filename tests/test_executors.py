@@ -1,15 +1,15 @@
 """The Beam executor against the bare one: several processes, both exchanges, other worker counts, other orders."""
 
-import os
-import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from chain_party import chain, read_output, write_inputs
+from chaos import PATIENCE, in_a_process, run_chain_party
 from parties import TRIPLES, Board, deal_stores, in_parallel, joined, make_configs, run_parties, split, write_config
 from veilmeans.crypto import ring
 from veilmeans.io.connect import close_exchange
@@ -19,7 +19,6 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.bare import run_bare
 from veilmeans.transforms.seat import Seat
 
-HERE = Path(__file__).parent
 ROUNDS, SHARDS = 12, 64
 
 
@@ -39,16 +38,10 @@ def make_shards(parties: int, shards: int, rows: int) -> tuple[list[dict[int, Ar
     return held, expected
 
 
-def start(file: Path, *flags: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, str(HERE / "chain_party.py"), str(file), "--rounds", str(ROUNDS), *flags]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-
-
-def finish(processes: "dict[str, subprocess.Popen[str]]") -> None:
+def finish(processes: Mapping[str, BaseProcess], folder: Path) -> None:
     for name, process in processes.items():
-        output, _ = process.communicate(timeout=240)
-        assert process.returncode == 0, f"{name}: {output[-3000:]}"
+        process.join(4 * PATIENCE)
+        assert process.exitcode == 0, f"{name}: {(folder / f'{name}.log').read_text()[-3000:]}"
 
 
 @pytest.mark.parametrize("kind", ["gateway", "files"])
@@ -62,14 +55,16 @@ def test_beam_equals_bare_bit_for_bit_with_unequal_workers_and_shuffled_shards(t
     for i, (name, config) in enumerate(configs.items()):
         write_inputs(config, held[i])
         flags = [
+            str(write_config(config, tmp_path / f"{name}.yaml")),
+            f"--rounds={ROUNDS}",
             "--executor=beam",
             f"--order={i}",
             f"--direct_num_workers={i + 1}",
             "--direct_running_mode=multi_threading",
         ]
-        processes[name] = start(write_config(config, tmp_path / f"{name}.yaml"), *flags)
+        processes[name] = in_a_process(run_chain_party, flags, tmp_path / f"{name}.log")
     bare = all_bare(configs, stores, held)
-    finish(processes)
+    finish(processes, tmp_path)
     beam = [read_output(config) for config in configs.values()]
     for shard, value in expected.items():
         np.testing.assert_array_equal(joined(beam, shard), value)

@@ -8,6 +8,7 @@ columns a shard the centroids are worked on in several shards, the last of which
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ SHARES = {1: ((1, 0), (0, 1, 0)), 2: ((1, 1), (1, 0, 1)), 7: ((5, 2), (4, 2, 1))
 """How so many columns, or rows, are divided among two parties, and among three."""
 SHARES |= {64: ((1, 63), (1, 20, 43)), 10_000: ((6_001, 3_999), (4_001, 1, 5_998))}
 PER_SHARD = {1: 1, 7: 4, 10_000: 4_000}
-SMALL = [(n, d, k) for n in (1, 7) for d in (1, 2, 16, 64) for k in (1, 2, 3, 5) if k <= n]
+GRID = [((1, 2, 16, 64)[i], (1, 2, 3, 5)[j], 2 + (i + j) % 2) for i in range(4) for j in range(4)]
+"""d, k and, in turn as on a chessboard, M."""
+SMALL = {parties: [(n, d, k) for n in (1, 7) for d, k, m in GRID if m == parties and k <= n] for parties in (2, 3)}
 LARGE = [(10_000, d, k) for d, k in ((1, 3), (2, 1), (2, 5), (16, 2), (16, 8), (64, 3), (64, 8))]
 
 
@@ -53,9 +56,13 @@ def drawn(seed: int, n: int, d: int, k: int) -> tuple[Real, Real]:
 
 
 def cases() -> list[tuple[str, int, int, int, int]]:
-    """Layout, M, n, d, k; one column has one owner, so d = 1 is horizontal only."""
+    """Layout, M, n, d, k; one column has one owner, so d = 1 is horizontal only.
+
+    Each (layout, d, k) of the small sizes comes with two parties or with three; so each (M, d) and (M, k) comes, too.
+    """
     shapes = [(kind, parties) for kind in LAYOUTS for parties in (2, 3)]
-    return [(*shape, *size) for shape in shapes for size in [*SMALL, *LARGE] if shape[0] == "horizontal" or size[1] > 1]
+    sizes = {parties: [*small, *LARGE] for parties, small in SMALL.items()}
+    return [(*shape, *size) for shape in shapes for size in sizes[shape[1]] if shape[0] == "horizontal" or size[1] > 1]
 
 
 @pytest.mark.parametrize(("kind", "parties", "n", "d", "k"), cases())
@@ -94,9 +101,12 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("parties", [2, 3])
-@pytest.mark.parametrize("kind", LAYOUTS)
+def crossed(*values: Any) -> list[tuple[str, int, Any]]:
+    """Each value with either layout, and with two and with three parties."""
+    return [(kind, 2 + (i + j) % 2, value) for i, value in enumerate(values) for j, kind in enumerate(LAYOUTS)]
+
+
+@pytest.mark.parametrize(("kind", "parties", "ends"), crossed(*ENDS))
 def test_values_at_the_ends_of_their_interval(kind: str, parties: int, ends: str) -> None:
     """Rows in the corners, with centroids in opposite corners: distances are as different as they can be."""
     low, high = ENDS[ends].interval
@@ -116,6 +126,7 @@ def test_the_mean_of_many_rows_at_the_bound_is_the_bound(sign: int) -> None:
     np.testing.assert_allclose(found.centres[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(("width", "k"), [(5, 3), (7, 1), (1, 5), (16, 5)])
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize("kind", LAYOUTS)
@@ -145,6 +156,9 @@ def test_column_shards_move_together() -> None:
 @pytest.mark.parametrize("drop", [0, 20, None])
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize("kind", LAYOUTS)
+=======
+@pytest.mark.parametrize(("kind", "parties", "drop"), crossed(0, 20, None))
+>>>>>>> h4
 def test_wide_and_narrow_comparisons(kind: str, parties: int, drop: int | None) -> None:
     rows, start = drawn(1, 7, 16, 5)
     kmeans = kmeans_for(layout_of(kind, parties, 7, 16), 5, drop_bits=drop)

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chaos import PATIENCE, in_a_process
+from evidence import CLUSTERS, Evidence, Secrets, evidence_of, forms, leaks
 from parties import NAMES, write_config
 from test_protocols import LIMIT, chi_square
 from test_reveal import Configs, changed, checkpoint, keep_messages, labels_of, layout, make_world, received, train
@@ -34,8 +35,12 @@ from veilmeans.io.prepared import load_prepared, read_rows
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.spool import Spool
 from veilmeans.pipelines.jobs import job_plan, kmeans_of
+<<<<<<< HEAD
 from veilmeans.schemas import layout as layouts
 from veilmeans.schemas.arrays import Array, from_stream
+=======
+from veilmeans.schemas.arrays import Array
+>>>>>>> h4
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import CELLS
 from veilmeans.schemas.message import Key
@@ -43,7 +48,7 @@ from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 
 A, B, C = NAMES[:3]
-ROWS, CLUSTERS, ITERATIONS, SHARD = 320, 3, 2, 64
+ROWS, ITERATIONS, SHARD = 320, 2, 64
 CONTROL = ("handshake", "triples", "checkpoint", "farewell")
 """Stages whose messages say only that, or on which terms, a party takes part."""
 
@@ -152,6 +157,7 @@ FORGETTING = (
 )  # fmt: skip
 
 
+<<<<<<< HEAD
 # What a party has.
 
 
@@ -199,44 +205,9 @@ def _arrays_in(where: str, data: bytes) -> Iterator[tuple[str, Array]]:
         yield from ((name, array) for name, array in arrays.items() if name not in ("indptr", "indices", "shape"))
 
 
+=======
+>>>>>>> h4
 # What is hidden.
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """What a party must not have: ring elements, real numbers, positions, and names and keys as they are."""
-
-    words: Array
-    reals: Array
-    labels: Sequence[Array]
-    texts: Sequence[bytes]
-
-    @cached_property
-    def wide(self) -> Array:
-        """Eight bytes that mean something wherever they stand: five of them at least are neither 00 nor FF."""
-        every = np.unique(np.concatenate([self.words, self.reals.view(np.uint64), *self._packed()]))
-        busy = (every[:, None].view(np.uint8) + np.uint8(1)) > 1
-        return every[busy.sum(axis=1) >= 5]
-
-    def _packed(self) -> Iterator[Array]:
-        """Positions as packed bits, eight bytes at each place; either way round, in our order and in numpy's."""
-        for labels in self.labels:
-            hot = (labels == np.arange(CLUSTERS)[:, None]).astype(np.uint8)
-            ours = [*bits.pack_rows(hot), *np.packbits(hot, axis=1), *np.packbits(hot, axis=1, bitorder="little")]
-            for row in (*ours, *(~each for each in ours)):
-                yield windows(row.tobytes())
-
-
-def windows(data: bytes) -> Array:
-    """The eight bytes at each place, as words."""
-    parts = [np.frombuffer(data[i : i + (len(data) - i) // 8 * 8], np.uint64) for i in range(min(8, len(data)))]
-    return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
-
-
-def forms(values: Array) -> list[Array]:
-    """x, −x, 2x, −2x."""
-    flat = values.reshape(-1)
-    return [flat, -flat, flat << np.uint64(1), -(flat << np.uint64(1))]
 
 
 @dataclass(frozen=True)
@@ -250,7 +221,9 @@ class Played:
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def evidence(self, party: str) -> Evidence:
-        return self._kept.setdefault(party, evidence_of(self.configs[party], self.folder))
+        if party not in self._kept:
+            self._kept[party] = evidence_of(self.configs[party], self.folder)
+        return self._kept[party]
 
     def named(self, party: str) -> list[str]:
         """Where the policy puts what this party may know; patterns."""
@@ -273,6 +246,12 @@ class Played:
 
     def secrets(self, *party: str) -> Secrets:
         """What these parties together must not know."""
+        place = f"secrets {party}"
+        if place not in self._kept:
+            self._kept[place] = self._secrets(*party)
+        return self._kept[place]
+
+    def _secrets(self, *party: str) -> Secrets:
         others = [name for name in self.configs if name not in party]
         theirs = [form for name in others for form in forms(self.values(name))]
         own = [form for name in party for form in forms(self.values(name))]
@@ -354,76 +333,6 @@ class Played:
             short = (difference >> np.uint64(tree.drop)).astype(np.uint32)
             for each in (short, bits.reverse_index(short)):
                 yield from (each.view(np.uint64), each[1:-1].view(np.uint64))
-
-
-# Looking.
-
-
-def leaks(found: Evidence, secrets: Secrets) -> list[str]:
-    """Where any of the secrets is in the evidence."""
-    return [
-        *_words_in_arrays(found, secrets),
-        *_bytes_in_files(found, secrets),
-        *_labels_in_arrays(found, secrets),
-        *_numbers_in_text(found, secrets),
-    ]
-
-
-def _words_in_arrays(found: Evidence, secrets: Secrets) -> Iterator[str]:
-    for where, array in found.arrays:
-        if array.dtype in (np.uint64, np.int64):
-            yield from _hits(where, "word", array.view(np.uint64), secrets.words)
-        if array.dtype == np.float64:
-            yield from ([f"{where}: real"] if _close(array.reshape(-1), np.sort(secrets.reals)) else [])
-        yield from _hits(where, "bytes", windows(np.ascontiguousarray(array).tobytes()), secrets.wide)
-
-
-def _hits(where: str, what: str, words: Array, secret: Array) -> list[str]:
-    """`secret` is sorted."""
-    hits = words[secret[np.searchsorted(secret[:-1], words)] == words]
-    return [f"{where}: {what} {int(hits[0]):x}"] if hits.size else []
-
-
-def _close(values: Array, secret: Array) -> bool:
-    """Whether one of the values is a secret but for the tenth digit; `secret` is sorted."""
-    above = np.clip(np.searchsorted(secret, values), 1, len(secret) - 1)
-    distance = np.minimum(np.abs(secret[above] - values), np.abs(secret[above - 1] - values))
-    return bool((distance <= 1e-9 * np.abs(values)).any())
-
-
-def _bytes_in_files(found: Evidence, secrets: Secrets) -> Iterator[str]:
-    for where, data in found.files:
-        yield from _hits(where, "bytes", windows(data), secrets.wide)
-        yield from (f"{where}: text {text!r}" for text in secrets.texts if text in data)
-    for where, array in found.arrays:
-        data = array.tobytes() if array.dtype == np.uint8 else b""
-        yield from (f"{where}: text {text!r}" for text in secrets.texts if text in data)
-
-
-def _labels_in_arrays(found: Evidence, secrets: Secrets) -> Iterator[str]:
-    """Positions as numbers or as zeros and ones, in integers of any width."""
-    looked_for = [labels for labels in secrets.labels if len(labels) >= 24]
-    hot = [(labels == j) for labels in looked_for for j in range(CLUSTERS)]
-    runs = [each[:32].astype(np.uint8).tobytes() for each in (*looked_for, *hot)]
-    for where, array in found.arrays:
-        if array.dtype.kind in "iub" and array.size >= 24 and array.max() < CLUSTERS:
-            small = np.ascontiguousarray(array).astype(np.uint8).tobytes()
-            if any(run in small for run in runs):
-                yield f"{where}: labels"
-
-
-_NUMBER = re.compile(rb"(?<![\w.-])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
-
-
-def _numbers_in_text(found: Evidence, secrets: Secrets) -> Iterator[str]:
-    words = np.concatenate([secrets.words.view(np.int64), secrets.words.view(np.int64) / 2**20])
-    secret = np.sort(np.concatenate([secrets.reals, words[np.abs(words) > 1000]]))
-    for where, data in found.files:
-        if not where.endswith(("json", "log", "yaml", "txt")):
-            continue
-        for text in {text for text in _NUMBER.findall(data) if len(text.strip(b"-0.")) >= 7}:
-            if _close(np.array([float(text)]), secret):
-                yield f"{where}: text {text.decode()}"
 
 
 # The tests.
@@ -689,10 +598,9 @@ def test_ranges_that_a_party_sets_for_its_own_columns_are_told_to_nobody(
         assert b"income" not in heard
 
 
-@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_no_two_stages_of_a_run_have_one_name(scene: Scene, tmp_path: Path) -> None:
+def test_no_two_stages_of_a_run_have_one_name(played: Played) -> None:
     """A name is part of every address: one name for two stages would be one mask for two values."""
-    config = scene.make(tmp_path)[A]
+    config = played.configs[A]
     policy = Policy(layout(config))
     protocols = [work.protocol for work in job_plan(config).works]
     protocols += [open_assignments(policy), open_centres(policy)]

@@ -1,0 +1,26 @@
+"""The order of the files: those that take longest come first, so that none is left to one process at the end."""
+
+import pytest
+
+LONGEST = (
+    "test_train_chaos",
+    "test_train_engines",
+    "test_reveal",
+    "test_train_leaks",
+    "test_kmeans",
+    "test_bad_input",
+    "test_chaos",
+    "test_refusals",
+    "test_transcripts",
+    "test_offline",
+    "test_sums",
+    "test_handshake",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # xdist would begin with the files of the most tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
