@@ -1,8 +1,8 @@
 """The keys of the homomorphic engine, in the folder of a store: made with it, used by its runs only.
 
-  cipher.key          this party's key pair (0600)
-  cipher.seed         the seed of its masks and of the randomness of its ciphertexts (0600)
-  cipher.<peer>.pub   a peer's public key, as it sent it when the store was made
+cipher.key          this party's key pair (0600)
+cipher.seed         the seed of its masks and of the randomness of its ciphertexts (0600)
+cipher.<peer>.pub   a peer's public key, as it sent it when the store was made
 """
 
 import json
@@ -106,5 +106,3 @@ def _seed(folder: Path) -> Path:
 
 def _peer(folder: Path, peer: str) -> Path:
     return folder / f"cipher.{peer}.pub"
-
-

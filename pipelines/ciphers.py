@@ -1,7 +1,7 @@
 """The offline work of the homomorphic engine: keys, and the ciphertexts that runs of a store use up.
 
-Each party makes its own: encryptions of zero under its own key, with which it will encrypt its shares, and encryptions of
-masks under the others' keys. Both know shapes and no data; nothing but public keys crosses.
+Each party makes its own: encryptions of zero under its own key, with which it will encrypt its shares, and encryptions
+of masks under the others' keys. Both know shapes and no data; nothing but public keys crosses.
 """
 
 import json

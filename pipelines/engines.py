@@ -57,8 +57,8 @@ def choose(
     if size > largest_shard:
         refused = f"a shard would take {short(size / 1e9)} GB, more than {short(largest_shard / 1e9)} GB"
         allowed = [["he"] if "he" in engines else engines for engines in allowed]
-    best = min(product(*allowed), key=lambda pair: _seconds(estimates, *pair))
-    return Choice(*best, estimates, refused)
+    distance, update = min(product(*allowed), key=lambda pair: _seconds(estimates, *pair))
+    return Choice(distance, update, estimates, refused)
 
 
 def _seconds(estimates: Estimates, distance: str, update: str) -> float:

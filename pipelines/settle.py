@@ -1,7 +1,7 @@
 """Which engine makes each party's products: as configured, or as `auto` finds with what all parties say it costs them.
 
-A party's costs are measured once and kept (`pipelines.calibrate`). When a store is made every party tells all others, and
-the dealer; everyone then goes by the slowest of each cost and chooses alike.
+A party's costs are measured once and kept (`pipelines.calibrate`). When a store is made every party tells all others,
+and the dealer; everyone then goes by the slowest of each cost and chooses alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,15 +42,13 @@ def settle_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[
 
 def choices(config: JobConfig, costs: Sequence[Costs]) -> dict[str, Choice]:
     """For each party the engines of its products, and the numbers behind the choice."""
-    job, agreed = job_of(config), slowest(costs)
+    job, agreed, iterations = job_of(config), slowest(costs), store_iterations(config)
     found = {}
     for index, party in enumerate(config.parties):
         asked = job.engines_of(party)
         allowed = tuple(ENGINES if engine == "auto" else (engine,) for engine in (asked.distance, asked.update))
-        owner = _owner(config, job, index)
-        found[party] = choose(
-            owner, job.clusters, len(config.parties), store_iterations(config), agreed, config.engine.rows_per_shard, allowed
-        )
+        owner, shard = _owner(config, job, index), config.engine.rows_per_shard
+        found[party] = choose(owner, job.clusters, len(config.parties), iterations, agreed, shard, allowed)
     return found
 
 

@@ -22,7 +22,15 @@ from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.agreement import check_ids, train_terms
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.party import binding_of, counters, finished, run_pipeline, say_farewell, seated
-from veilmeans.pipelines.prepare import LOCAL_FIELDS, check_whole, encode_data, kmeans_job, local_scaling, runs_whole, scan_data
+from veilmeans.pipelines.prepare import (
+    LOCAL_FIELDS,
+    check_whole,
+    encode_data,
+    kmeans_job,
+    local_scaling,
+    runs_whole,
+    scan_data,
+)
 from veilmeans.pipelines.progress import TrainProgress
 from veilmeans.pipelines.report import RunReport, sent
 from veilmeans.pipelines.resume import collect, newest_checkpoint

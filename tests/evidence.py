@@ -56,12 +56,16 @@ def evidence_of(config: JobConfig, folder: Path) -> Evidence:
     return Evidence(arrays, raw)
 
 
+_TAGGED = ("checkpoints", "centres", "assignments", "operands", "opened", "encrypted")
+"""Folders whose files begin with a tag."""
+
+
 def _arrays_in(where: str, data: bytes) -> Iterator[tuple[str, Array]]:
     if where.endswith(".parquet"):
         table = pq.read_table(pa.BufferReader(data))
         yield from ((name, table[name].to_numpy()) for name in table.column_names)
     if where.endswith(".arrow") and "ids" not in Path(where).name:
-        tagged = any(f"/{kind}/" in where for kind in ("checkpoints", "assignments", "operands", "opened"))
+        tagged = any(f"/{kind}/" in where for kind in _TAGGED)
         arrays = from_stream(pa.py_buffer(data[64 if tagged else 0 :]))
         yield from ((name, array) for name, array in arrays.items() if name not in ("indptr", "indices", "shape"))
 

@@ -133,9 +133,10 @@ class Table:
             OpenSeat(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
             for i, store in enumerate(stores)
         ]
-        rings = keyrings(len(stores), cipher) if cipher else ()
-        keyed = [replace(seat, ciphers=CipherSeat(ring, Tables(_unread))) for seat, ring in zip(seats, rings, strict=False)]
-        return cls(tuple(keyed or seats))
+        if cipher is not None:
+            rings = keyrings(len(stores), cipher)
+            seats = [replace(each, ciphers=CipherSeat(rings[i], Tables(_unread))) for i, each in enumerate(seats)]
+        return cls(tuple(seats))
 
     def reading(self, encrypted: Sequence[Shards]) -> "Table":
         """With the peers' encrypted centroids at hand, as column shards have brought them."""

@@ -20,7 +20,8 @@ from veilmeans.transforms.rounds import Inbox
 from veilmeans.transforms.trace import trace
 
 EVERYONE = frozenset(range(4))
-BOTH = (mask_operand(EVERYONE) + cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))).named("both")
+PRODUCTS = cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))
+BOTH = (mask_operand(EVERYONE) + PRODUCTS).named("both")
 
 
 def matrices(
@@ -36,7 +37,8 @@ def matrices(
     states: list[dict[int, Arrays]] = []
     for p in range(count):
         right = {f"y{i}": shares[p] for i, shares in enumerate(y_shares)}
-        states.append({0: {**block_state(Block(rows, tuple(widths))), "x": x[p], **right, **{f"c{i}": c_shares[p] for i in range(count)}}})
+        shape = block_state(Block(rows, tuple(widths)))
+        states.append({0: {**shape, "x": x[p], **right, **{f"c{i}": c_shares[p] for i in range(count)}}})
     return x, y, c, states
 
 

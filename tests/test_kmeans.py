@@ -126,7 +126,6 @@ def test_the_mean_of_many_rows_at_the_bound_is_the_bound(sign: int) -> None:
     np.testing.assert_allclose(found.centres[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(("width", "k"), [(5, 3), (7, 1), (1, 5), (16, 5)])
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize("kind", LAYOUTS)
@@ -153,12 +152,7 @@ def test_column_shards_move_together() -> None:
     assert all(iteration.inertia is not None for iteration in found)
 
 
-@pytest.mark.parametrize("drop", [0, 20, None])
-@pytest.mark.parametrize("parties", [2, 3])
-@pytest.mark.parametrize("kind", LAYOUTS)
-=======
 @pytest.mark.parametrize(("kind", "parties", "drop"), crossed(0, 20, None))
->>>>>>> h4
 def test_wide_and_narrow_comparisons(kind: str, parties: int, drop: int | None) -> None:
     rows, start = drawn(1, 7, 16, 5)
     kmeans = kmeans_for(layout_of(kind, parties, 7, 16), 5, drop_bits=drop)

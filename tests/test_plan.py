@@ -31,9 +31,9 @@ def matrices(block: Block) -> Sequence[Shapes]:
     """Everyone's own matrix, the others' masked ones, and right operands for all."""
     own = [((block.rows, width), "uint64") for width in block.widths]
     right: Shapes = {f"y{i}": ((width, K), "uint64") for i, width in enumerate(block.widths)}
-    return [
-        {**block_state(block), "x": own[me], **right, **{f"e{i}": other for i, other in enumerate(own) if i != me}} for me in range(len(own))
-    ]
+    shape = block_state(block)
+    masked = [{f"e{i}": other for i, other in enumerate(own) if i != me} for me in range(len(own))]
+    return [{**shape, "x": own[me], **right, **masked[me]} for me in range(len(own))]
 
 
 def asked(plan: Plan, shard: int, iteration: int) -> dict[str, list[object]]:

@@ -17,13 +17,8 @@ from parties import NAMES, in_parallel, make_configs
 from veilmeans.crypto import bits, fixed, prg, ring
 from veilmeans.crypto.lloyd import Real, lloyd, nearest
 from veilmeans.crypto.sealing import Seal
-<<<<<<< HEAD
-from veilmeans.io import connect
-from veilmeans.io.checkpoints import Checkpoints, assignments, centres
-=======
 from veilmeans.io import connect, handshake
-from veilmeans.io.checkpoints import Checkpoints, assignments
->>>>>>> h4
+from veilmeans.io.checkpoints import Checkpoints, assignments, centres
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.io.file_exchange import FileExchange
 from veilmeans.io.keys import read_secret

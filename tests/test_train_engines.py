@@ -38,11 +38,7 @@ from veilmeans.schemas import layout
 from veilmeans.schemas.config import JobConfig
 
 A, B = NAMES[:2]
-<<<<<<< HEAD
-ITERATIONS, FEW = 4, 2
-=======
-ITERATIONS = 3
->>>>>>> h4
+ITERATIONS, FEW = 3, 2
 
 
 def make(folder: Path, rows: int, shard: int, iterations: int, vertical: bool = True, **fields: Any) -> Configs:

@@ -35,12 +35,8 @@ from veilmeans.io.prepared import load_prepared, read_rows
 from veilmeans.io.scratch import Scratch
 from veilmeans.io.spool import Spool
 from veilmeans.pipelines.jobs import job_plan, kmeans_of
-<<<<<<< HEAD
 from veilmeans.schemas import layout as layouts
-from veilmeans.schemas.arrays import Array, from_stream
-=======
 from veilmeans.schemas.arrays import Array
->>>>>>> h4
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import CELLS
 from veilmeans.schemas.message import Key
@@ -157,56 +153,6 @@ FORGETTING = (
 )  # fmt: skip
 
 
-<<<<<<< HEAD
-# What a party has.
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Every array that can be read out of a party's messages and files, and every file as it is."""
-
-    arrays: Sequence[tuple[str, Array]]
-    files: Sequence[tuple[str, bytes]]
-
-    def without(self, *endings: str) -> "Evidence":
-        """The same less the files of these names."""
-
-        def stays(where: str) -> bool:
-            return not any(re.search(ending, where) for ending in endings)
-
-        return Evidence(
-            [each for each in self.arrays if stays(each[0])], [each for each in self.files if stays(each[0])]
-        )
-
-    def having(self, where: str, content: Array | bytes) -> "Evidence":
-        """The same and one thing more."""
-        if isinstance(content, bytes):
-            return replace(self, files=[*self.files, (where, content)])
-        return replace(self, arrays=[*self.arrays, (where, content)])
-
-
-def evidence_of(config: JobConfig, folder: Path) -> Evidence:
-    """All that `config`'s party has."""
-    files = [path for path in sorted((folder / config.party).rglob("*")) if path.is_file()]
-    raw = [(str(path.relative_to(folder)), path.read_bytes()) for path in files]
-    arrays = [(f"{where}: {name}", array) for where, data in raw for name, array in _arrays_in(where, data)]
-    for key, message in received(config):
-        arrays += [(f"message {key}: {name}", array) for name, array in message.items()]
-    return Evidence(arrays, raw)
-
-
-def _arrays_in(where: str, data: bytes) -> Iterator[tuple[str, Array]]:
-    if where.endswith(".parquet"):
-        table = pq.read_table(pa.BufferReader(data))
-        yield from ((name, table[name].to_numpy()) for name in table.column_names)
-    if where.endswith(".arrow") and "ids" not in Path(where).name:
-        tagged = any(f"/{kind}/" in where for kind in ("checkpoints", "centres", "assignments", "operands", "opened"))
-        arrays = from_stream(pa.py_buffer(data[64 if tagged else 0 :]))
-        yield from ((name, array) for name, array in arrays.items() if name not in ("indptr", "indices", "shape"))
-
-
-=======
->>>>>>> h4
 # What is hidden.
 
 

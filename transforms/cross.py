@@ -107,9 +107,7 @@ def _send_masked(owners: frozenset[int], party: Party, state: Arrays, randomness
     return Sent(state, to={peer: {"e": x - randomness.correlated(kind, "u")} for peer, kind in kinds.items()})
 
 
-def _keep_masked(
-    owners: frozenset[int], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
-) -> Arrays:
+def _keep_masked(owners: frozenset[int], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
     del randomness
     block = block_of(state)
     like = {i: np.zeros((block.rows, block.widths[i]), ring.DTYPE) for i in party.others}

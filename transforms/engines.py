@@ -11,7 +11,6 @@ from veilmeans.crypto.fixed import FRACTION_BITS
 from veilmeans.crypto.sparse_product import SECURITY, Cipher, SparseProduct, grouped
 from veilmeans.schemas.layout import Layout
 
-
 Chosen = tuple[tuple[str, ...], ...]
 """For each owner the engines of its distance and its update."""
 
@@ -38,7 +37,6 @@ class Engines:
         """The cryptosystem, if any product uses one."""
         found = [product.cipher for product in (*self.distance, *self.update) if product is not None]
         return found[0] if found else None
-
 
     def patience(self, layout: Layout) -> float:
         """For how many seconds more a peer may be silent while it works on the ciphertexts of one stage."""

@@ -5,7 +5,7 @@ For an owner P_i with a plain sparse matrix X and a peer P_j with a share Y, und
   encrypt     P_j → P_i   Enc(Y) = g^Y·h^r                     h^r was made offline; only a power of g is left to do
   multiply    P_i         Π_c Enc(Y_c)^x_rc for each row r      only nonzeros are touched
   accumulate  P_i         Π_r Enc(Y_r)^x_rc for each column c   the same for Xᵀ, multiplied together over all shards
-  mask        P_i → P_j   product · Enc(R)                      Enc(R) = g^R·h^r' was made offline, r' longer than what the
+  mask        P_i → P_j   product · Enc(R)                      Enc(R) = g^R·h^r' was made offline, r' longer than the
                                                                 product's own randomness can be; P_i's share is −R
   decrypt     P_j         X·Y + R, whose slots mod 2^64 are P_j's share
 

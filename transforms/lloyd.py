@@ -131,7 +131,7 @@ def keep_assignments(seat: OpenSeat, shard: int, state: Arrays) -> None:
 
 
 def add_up(parts: Iterable[Arrays], moduli: Mapping[int, int] | None = None) -> dict[str, Array]:
-    """Σ of the parts' shares by their names, and the products of their ciphertexts; a part need not have all of them."""
+    """Σ of the parts' shares by their names, and products of their ciphertexts; a part need not have all of them."""
     parts = list(parts)
     found = multiply_found(parts, moduli or {})
     by_name: dict[str, list[Array]] = {}

@@ -163,8 +163,9 @@ def _keep_centres(wide: Wide, party: Party, state: Arrays, inbox: Inbox, randomn
 
 
 def unmask(wide: Wide) -> Protocol:
-    """Each owner's products to the peers, masked. State: "columns", "s" (k × width), "z0.columns", "z0.ciphers", …; out "s".
+    """Each owner's products to the peers, masked.
 
+    State: "columns", "s" (k × width), "z0.columns", "z0.ciphers", …; out "s".
     "s" gets the shares of the first k − 1 clusters, and the last one what is missing: all clusters together are a sum
     that the owner knows.
     """
@@ -232,7 +233,7 @@ def _columns(state: Arrays, peer: int) -> Columns:
 
 
 def multiply_found(parts: Sequence[Arrays], moduli: Mapping[int, int]) -> dict[str, Array]:
-    """The ciphertexts of several shards, multiplied together column by column. `moduli`: the peers', which are public."""
+    """The ciphertexts of several shards, multiplied column by column. `moduli`: the peers', which are public."""
     found: dict[str, Array] = {}
     for peer, modulus in moduli.items():
         held = [part for part in parts if found_names(peer)[0] in part]
