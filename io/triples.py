@@ -68,7 +68,7 @@ class TripleStore:
             content = json.loads(file.read_text())
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, AttributeError):
             raise StorageError(f"{file} cannot be read: make the store again with `veilmeans offline`") from None
         return cls(folder, manifest, read_secret(folder / "seed"))
 

@@ -20,11 +20,12 @@ from veilmeans.transforms.engines import Chosen
 def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, binding: str) -> dict[str, Terms]:
     """What each peer is told: the job, and a digest of the rows' ids that only the two of us can compare."""
     fields = job.model_dump(mode="json", exclude=LOCAL_FIELDS)
+    settled = [f"{party} {'/'.join(each)}" for party, each in zip(config.parties, engines, strict=True)]
     agreed = {
         **agreed_terms(config),
         "triples.store": config.needed_triples.store,
         "kmeans.id": "set" if job.id else "not set",
-        "engines of the store": [f"{i} {'/'.join(each)}" for i, each in zip(config.parties, engines, strict=True)],
+        "engines of the store": settled,
         **_flat("kmeans", fields),
     }
     if job.layout == "horizontal":

@@ -115,6 +115,15 @@ def prepare(config: Config) -> None:
     typer.echo(prepare_data(load_config(config)))
 
 
+@app.command()
+def plan(config: Config) -> None:
+    """Show what a run would do and what it costs, from the configuration alone: no data, no store, nothing is sent."""
+    settings = load_config(config)
+    from veilmeans.pipelines.plan_kmeans import plan_ahead
+
+    Console().print(plan_ahead(settings.online()))
+
+
 @app.command(context_settings=_TO_BEAM)
 def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Take part in K-means. Every party runs it; start it again to go on after a mishap.

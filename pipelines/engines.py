@@ -4,7 +4,7 @@ The masked matrix that beaver's products need crosses once and serves both, so a
 Where a shard of it is too large to be held, beaver is not chosen.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -31,11 +31,10 @@ class Choice:
         """Of an iteration."""
         return _seconds(self.estimates, self.distance, self.update)
 
-    def chosen(self, what: str, engine: str) -> bool:
-        """Whether the engine makes this product; the operand is sent if beaver makes one of them."""
-        if what == "operand":
-            return engine in (self.distance, self.update)
-        return engine == {"distance": self.distance, "update": self.update}[what]
+    @property
+    def sends_operand(self) -> bool:
+        """Whether the masked matrix crosses."""
+        return "beaver" in (self.distance, self.update)
 
 
 def choose(
@@ -67,24 +66,23 @@ def _seconds(estimates: Estimates, distance: str, update: str) -> float:
 
 
 def explain(choices: Mapping[str, Choice]) -> Table:
-    """Owner -> choice, as a table of what each engine would take; the chosen ones are marked."""
-    table = Table(
-        "owner", "product", "engine", "", "s", "MB", "offline s", "offline MB", "most of it", title="in an iteration"
-    )
+    """Owner -> choice: what each engine would take for each product, and what takes most of it."""
+    table = Table("product", *ENGINES, "chosen", title="cross products in an iteration: online, offline")
     for name, choice in choices.items():
-        for what, each in _rows(choice):
-            refused = choice.refused if each.engine == "beaver" else None
-            mark = "chosen" if choice.chosen(what, each.engine) else ""
-            table.add_row(name, what, each.engine, mark, *_numbers(each), refused or each.why)
+        for what, engines in choice.estimates.items():
+            cells = [_cell(engines.get(engine)) for engine in ENGINES]
+            table.add_row(f"{name} {what}", *cells, _chosen(choice, what))
     return table
 
 
-def _rows(choice: Choice) -> Iterator[tuple[str, Estimate]]:
-    for what, engines in choice.estimates.items():
-        for each in engines.values():
-            yield what, each
+def _cell(each: Estimate | None) -> str:
+    if each is None:
+        return ""
+    online = f"{short(each.seconds)} s, {short(each.bytes / 1e6)} MB"
+    return f"{online}\n{short(each.offline_seconds)} s, {short(each.offline_bytes / 1e6)} MB\n{each.why}"
 
 
-def _numbers(each: Estimate) -> tuple[str, ...]:
-    numbers = each.seconds, each.bytes / 1e6, each.offline_seconds, each.offline_bytes / 1e6
-    return tuple(map(short, numbers))
+def _chosen(choice: Choice, what: str) -> str:
+    if what == "operand":
+        return choice.refused or ("sent once" if choice.sends_operand else "not sent")
+    return choice.distance if what == "distance" else choice.update

@@ -1,12 +1,17 @@
-"""`veilmeans train --dry-run`: what a run would do, from this party's configuration and data alone. Nothing is sent."""
+"""What a run would do: `veilmeans plan` from the configuration alone, `train --dry-run` from data and store, too.
+
+Nothing is sent. Before there is a store, `auto` goes by this machine's costs; the slowest party's decide when it is made.
+"""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.pipelines.aggregate import opened_statistics
-from veilmeans.pipelines.jobs import job_plan
-from veilmeans.pipelines.prepare import kmeans_job, runs_whole
+from veilmeans.pipelines.engines import explain
+from veilmeans.pipelines.jobs import job_of, job_plan, kmeans_of
+from veilmeans.pipelines.prepare import runs_whole
+from veilmeans.pipelines.settle import choices, own_costs
 from veilmeans.pipelines.train import get_ready
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans import KMeans
@@ -16,9 +21,11 @@ _STAGES = (
     "extremes",
     "operand",
     "norms",
+    "encrypt",
     "distance",
     "assign",
     "update",
+    "unmask",
     "reciprocal",
     "quotient",
     "finish",
@@ -31,12 +38,23 @@ def plan_kmeans(config: JobConfig) -> RenderableType:
     """Check configuration, certificates, data and store; then the stages, their rounds and what each of them sends."""
     load_identity(config)
     load_peer_certificates(config)
-    kmeans = get_ready(config).kmeans
-    return Group(*_heading(config, kmeans), _table(config, job_plan(config)), *_opened(config))
+    ready = get_ready(config)
+    plan = job_plan(config, ready.store.manifest.engines)
+    return Group(*_heading(config, ready.kmeans), _table(config, plan), *_opened(config))
+
+
+def plan_ahead(config: JobConfig) -> RenderableType:
+    """From the configuration alone: the engines and why, the stages, what each of them sends, what is opened."""
+    found = choices(config, [own_costs(config)])
+    chosen = tuple((each.distance, each.update) for each in found.values())
+    kmeans = kmeans_of(config, chosen)
+    return Group(
+        *_heading(config, kmeans), explain(found), _table(config, job_plan(config, chosen)), *_opened(config)
+    )
 
 
 def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
-    job, layout = kmeans_job(config), kmeans.layout
+    job, layout = job_of(config), kmeans.layout
     tree = kmeans.tree
     kept = f"{tree.compare_bits - tree.drop} of {tree.compare_bits} bits"
     how = "one call an iteration" if runs_whole(config, kmeans) else "a Beam stage for each round"
@@ -62,7 +80,7 @@ def _table(config: JobConfig, plan: Plan) -> Table:
 
 def _opened(config: JobConfig) -> list[str]:
     """What will be opened, and to whom."""
-    job = kmeans_job(config)
+    job = job_of(config)
     lines = (
         [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"] if job.tol else []
     )

@@ -19,7 +19,7 @@ from veilmeans.crypto import multiexp
 from veilmeans.crypto.sparse_product import Cipher, SparseProduct, grouped
 from veilmeans.pipelines import calibrate as calibration
 from veilmeans.pipelines.calibrate import calibrate
-from veilmeans.pipelines.costs import Costs, Link, Owner, estimate, slowest
+from veilmeans.pipelines.costs import Costs, Link, Owner, estimate, short, slowest
 from veilmeans.pipelines.engines import ENGINES, Choice, choose, explain
 from veilmeans.schemas.config import Shape
 
@@ -75,8 +75,9 @@ def test_a_slower_link_never_favours_the_engine_with_more_bytes(
 
 def moved(choice: Choice) -> int:
     """Bytes of an iteration."""
-    chosen = (each for what, by in choice.estimates.items() for e, each in by.items() if choice.chosen(what, e))
-    return sum(each.bytes for each in chosen)
+    found = choice.estimates
+    operand = found["operand"]["beaver"].bytes if choice.sends_operand else 0
+    return operand + found["distance"][choice.distance].bytes + found["update"][choice.update].bytes
 
 
 @given(counts, widths, clusters, st.floats(0, 1), st.sampled_from([n for n in NAMES if n != "rate"]))
@@ -110,8 +111,15 @@ def test_large_and_sparse_goes_under_encryption() -> None:
 def test_a_shard_too_large_to_hold_is_never_chosen() -> None:
     owner = owner_of(10**4, 2, 5)
     size = 5000 * 2 * 8
-    assert choose(owner, 5, 2, 10, COSTS, 5000, size).refused is None
-    assert pair(choose(owner, 5, 2, 10, COSTS, 5000, size - 1)) == ("he", "he")
+    assert choose(owner, 5, 2, 10, COSTS, 5000, largest_shard=size).refused is None
+    assert pair(choose(owner, 5, 2, 10, COSTS, 5000, largest_shard=size - 1)) == ("he", "he")
+
+
+def test_what_is_asked_for_is_chosen() -> None:
+    owner, wide = owner_of(10**4, 2, 5), owner_of(10**6, 100_000, 5, 20, magnitude=0)
+    assert pair(choose(owner, 5, 2, 10, COSTS, allowed=(("he",), ENGINES)))[0] == "he"
+    assert pair(choose(owner, 5, 2, 10, COSTS, allowed=(("he",), ("beaver",)))) == ("he", "beaver")
+    assert pair(choose(wide, 5, 2, 10, COSTS, allowed=(ENGINES, ("beaver",)))) == ("he", "beaver")
 
 
 def test_the_operand_counts_once_for_both_products() -> None:
@@ -164,10 +172,13 @@ def test_the_table_shows_every_number_and_marks_the_chosen() -> None:
     choices = {"shop": choose(owner_of(10**6, 100_000, 5, 20, 0), 5, 2, 10, COSTS)}
     console = Console(width=200, record=True, file=StringIO())
     console.print(explain(choices))
-    lines = [line for line in console.export_text().splitlines() if "shop" in line]
-    assert len(lines) == 5
-    assert [("he" in line, "chosen" in line) for line in lines].count((True, True)) == 2
-    assert sum("chosen" in line for line in lines) == 2
+    lines = [line.split("│") for line in console.export_text().splitlines() if "shop" in line]
+    assert [line[1].strip() for line in lines] == ["shop operand", "shop distance", "shop update"]
+    assert [line[4].strip() for line in lines][1:] == ["he", "he"]
+    assert "more than" in lines[0][4]
+    for line, engines in zip(lines, choices["shop"].estimates.values(), strict=True):
+        for engine, cell in zip(ENGINES, line[2:4], strict=True):
+            assert (f"{short(engines[engine].seconds)} s" in cell) if engine in engines else not cell.strip()
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=len(NAMES), max_size=len(NAMES)))

@@ -93,8 +93,9 @@ class KMeans:
     def plan(self, extra: tuple[Work, ...] = ()) -> Plan:
         """What all of it asks of the triple store; `extra` is work besides."""
         ciphers = [protocol for protocol in (self.encrypt, self.unmask) if protocol is not None]
+        masked = [Work(self.operand, self._operand_shapes, first=True)] if self.engines.masked else []
         works = (
-            Work(self.operand, self._operand_shapes, first=True),
+            *masked,
             Work(self.distance, self._distance_shapes),
             Work(self.assign, self._assign_shapes),
             Work(self.update, self._update_shapes),
