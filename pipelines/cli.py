@@ -115,6 +115,15 @@ def prepare(config: Config) -> None:
     typer.echo(prepare_data(load_config(config)))
 
 
+@app.command()
+def inspect(config: Config) -> None:
+    """Show this party how its own data would be used: columns, encoding, ranges, scaling. Nothing is sent."""
+    settings = load_config(config)
+    from veilmeans.pipelines.inspect import show_data
+
+    Console().print(show_data(settings))
+
+
 @app.command(context_settings=_TO_BEAM)
 def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Take part in K-means. Every party runs it; start it again to go on after a mishap.
