@@ -13,10 +13,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed, ring
+from veilmeans.io.data_files import digest_of
 from veilmeans.io.files import disk_error, private_folder
 from veilmeans.io.prepared import Prepared, is_whole, load_prepared, write_ids, write_rows
 from veilmeans.io.scaling import Scaling
-from veilmeans.io.scan import Scan, digest_scan
+from veilmeans.io.scan import Scan
 from veilmeans.io.values import Cells, cells_of
 from veilmeans.schemas.errors import InputError
 
@@ -84,7 +85,7 @@ def _write_shards(scan: Scan, encoder: "_Encoder", rows_per_shard: int, target: 
         rows += len(part.counts)
         whole = whole and is_whole(part.values)
         nonzeros.append(len(part.values))
-    if digest_scan(scan.files, scan.fields, scan.id) != scan.digest:
+    if digest_of(scan.files) != scan.content:
         raise InputError(f"{scan.source} was changed after it was first read: start again")
     prepared = Prepared(target, rows, scan.columns, rows_per_shard, tuple(nonzeros), whole)
     prepared.save()

@@ -1,42 +1,83 @@
 """What the columns of a source become: each field of it one column of numbers, or many."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmeans.io.names import Names, Part
+from veilmeans.schemas.errors import InputError
 
-Kind = Literal["number", "matrix"]
+Kind = Literal["number", "matrix", "one_hot", "multi_hot"]
+Missing = Literal["error", "zero", "mean"]
+Unseen = Literal["error", "ignore"]
+HOT: tuple[Kind, ...] = ("one_hot", "multi_hot")
+"""Kinds whose columns are 0 or 1, sparse, and never scaled."""
 
 
 @dataclass(frozen=True)
 class Field:
     """A field of the source, and the `width` columns that it becomes.
 
-    number   the value as it is
-    matrix   all columns of a sparse matrix, whose zeros stay zeros; svmlight indices count from `base`
+    number      the value as it is; one that is missing is `fill`, or not a number as long as that is not known
+    matrix      all columns of a sparse matrix, whose zeros stay zeros; svmlight indices count from `base`
+    one_hot     a column for each of `values`, which is 1 where the field has that value
+    multi_hot   `width` columns, of which those are 1 whose numbers are in the field's list
     """
 
     name: str
     kind: Kind = "number"
     width: int = 1
+    values: tuple[str, ...] = ()
     base: int = 0
+    unseen: Unseen = "error"
+    missing: Missing = "error"
+    fill: float | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The columns' names, as `Names` has them."""
-        return (self.name,) if self.kind == "number" else (("", self.width),)
+        if self.kind == "one_hot":
+            return tuple(f"{self.name}={value}" for value in self.values)
+        if self.kind == "number":
+            return (self.name,)
+        return (("" if self.kind == "matrix" else f"{self.name}=", self.width),)
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """How columns that are not plain numbers become numbers; `one_hot` are columns whose values are to be found."""
+
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    one_hot: tuple[str, ...] = ()
+    multi_hot: Mapping[str, int] = field(default_factory=dict)
+    unseen: Unseen = "error"
+    missing: Missing = "error"
+
+    def fields(self, file: str, columns: Sequence[str]) -> tuple[Field, ...]:
+        """The fields of a table with these columns."""
+        for name in (*self.categories, *self.one_hot, *self.multi_hot):
+            if name not in columns:
+                raise InputError(f"{file}: {name!r} is to be encoded, but is none of the columns that are read")
+        return tuple(map(self._field, columns))
+
+    def _field(self, name: str) -> Field:
+        if name in self.multi_hot:
+            return Field(name, "multi_hot", self.multi_hot[name], missing=self.missing)
+        if name in self.one_hot or name in self.categories:
+            values = self.categories.get(name, ())
+            return Field(name, "one_hot", len(values), values, unseen=self.unseen, missing=self.missing)
+        return Field(name, missing=self.missing, fill=0.0 if self.missing == "zero" else None)
 
 
 def names_of(fields: Sequence[Field]) -> Sequence[str]:
     """The names of all columns."""
-    parts = tuple(part for field in fields for part in field.parts)
+    parts = tuple(part for each in fields for part in each.parts)
     return Names(parts) if any(not isinstance(part, str) for part in parts) else tuple(str(part) for part in parts)
 
 
 def of_kind(fields: Sequence[Field], *kinds: Kind) -> NDArray[np.bool_]:
     """Which columns come from fields of these kinds."""
-    return np.repeat([field.kind in kinds for field in fields], [field.width for field in fields])
+    return np.repeat([each.kind in kinds for each in fields], [each.width for each in fields])

@@ -1,7 +1,7 @@
 """Names of columns, of which there may be a million: those that are numbered are made when they are asked for."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -33,6 +33,10 @@ class Names(Sequence[str]):
         if isinstance(index, slice):
             return tuple(self._name(i) for i in range(*index.indices(len(self))))
         return self._name(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from (part,) if isinstance(part, str) else (f"{part[0]}{i}" for i in range(part[1]))
 
     def _name(self, index: int) -> str:
         number = bisect_right(self._starts, index) - 1

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmeans.io.fields import of_kind
+from veilmeans.io.fields import HOT, of_kind
 from veilmeans.io.scan import Scan
 from veilmeans.schemas.errors import InputError
 
@@ -53,10 +53,14 @@ def scale_columns(
     mean: Sequence[float],
     deviation: Sequence[float],
 ) -> Scaling:
-    """`scaling_of` for a source's columns, where zeros of a sparse matrix stay zeros: minmax of [0, high]."""
+    """`scaling_of` for a source's columns: zeros of a sparse matrix stay zeros (minmax of [0, high]), and columns of 0
+    and 1 stay as they are."""
     check_zeros(scan, method, low)
+    hot, sparse = of_kind(scan.fields, *HOT), of_kind(scan.fields, "matrix")
     if method == "minmax":
-        low = np.where(of_kind(scan.fields, "matrix"), 0.0, low).tolist()
+        low, high = np.where(hot | sparse, 0.0, low).tolist(), np.where(hot, 1.0, high).tolist()
+    elif method == "zscore":
+        mean, deviation = np.where(hot, 0.0, mean).tolist(), np.where(hot, 1.0, deviation).tolist()
     return scaling_of(method, low, high, mean, deviation)
 
 

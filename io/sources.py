@@ -5,6 +5,7 @@ file and its place in it, so that an error can name file, row and column; it nev
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,16 +42,24 @@ def columns_of(file: str) -> list[str]:
         return list(_schema(file).names)
 
 
+def types_of(file: str) -> dict[str, str]:
+    """The type of each column; of a CSV file, what the first block seems to hold."""
+    with reading(file):
+        schema = _schema(file)
+        return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+
+
 def blocks(
     files: Sequence[str],
     columns: Sequence[str],
     id: str | None = None,  # noqa: A002
     numbers: bool = False,
+    text: Sequence[str] = (),
 ) -> Iterator[Block]:
     """The rows of all files in order: `columns`, and the id if there is one.
 
-    A CSV file has no types: Arrow infers them from the first block, but an id is text. With `numbers`, what looks whole
-    or empty there is read as float64, so that a fraction may follow later.
+    A CSV file has no types: Arrow infers them from the first block, but an id and `text` are text. With
+    `numbers`, what looks whole or empty there is read as float64, so that a fraction may follow later.
     """
     wanted = [*columns, *([] if id is None else [id])]
     names: list[str] | None = None
@@ -60,7 +69,8 @@ def blocks(
             names = schema.names if names is None else names
             _require_same(files[0], names, file, schema.names)
             _require(file, wanted, schema.names)
-            yield from _placed(file, _batches(file, schema, wanted, id, numbers), len(wanted))
+            words = [*text, *([] if id is None else [id])]
+            yield from _placed(file, _batches(file, schema, wanted, words, numbers), len(wanted))
 
 
 def _placed(file: str, batches: Iterator[pa.RecordBatch], columns: int) -> Iterator[Block]:
@@ -86,10 +96,11 @@ def _require_same(first: str, names: list[str], file: str, found: list[str]) -> 
 
 
 def _require(source: str, columns: Sequence[str], found: list[str]) -> None:
-    missing = [name for name in columns if name not in found]
+    counts = Counter(found)
+    missing = [name for name in columns if name not in counts]
     if missing:
         raise InputError(f"{source} has no column {missing[0]!r}; it has {', '.join(found)}")
-    double = [name for name in columns if found.count(name) > 1]
+    double = [name for name in columns if counts[name] > 1]
     if double:
         raise InputError(f"{source} has more than one column {double[0]!r}")
 
@@ -108,7 +119,7 @@ def _schema(file: str) -> pa.Schema:
 
 
 def _batches(
-    file: str, schema: pa.Schema, columns: list[str], text: str | None, numbers: bool
+    file: str, schema: pa.Schema, columns: list[str], text: Sequence[str], numbers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The columns of one file, in the order asked for."""
     kind = kind_of(file)
@@ -171,11 +182,11 @@ def _csv_schema(file: str) -> pa.Schema:
         return reader.schema
 
 
-def _csv_types(schema: pa.Schema, columns: list[str], text: str | None, numbers: bool) -> dict[str, pa.DataType]:
+def _csv_types(schema: pa.Schema, columns: list[str], text: Sequence[str], numbers: bool) -> dict[str, pa.DataType]:
     kinds = {name: schema.field(name).type for name in columns}
     whole = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_null(kind)]
     wider = dict.fromkeys(whole, pa.float64()) if numbers else {}
-    return kinds | wider | ({} if text is None else {text: pa.string()})
+    return kinds | wider | dict.fromkeys(text, pa.string())
 
 
 def _csv(file: str, schema: pa.Schema, columns: list[str], types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:

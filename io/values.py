@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from veilmeans.io.fields import Field, of_kind
+from veilmeans.io.fields import HOT, Field, of_kind
+from veilmeans.io.hot import ones
 from veilmeans.io.matrix import matrix_blocks
 from veilmeans.io.sources import Block, blocks
 from veilmeans.schemas.errors import InputError
@@ -42,11 +43,31 @@ def cells_of(files: Sequence[str], fields: Sequence[Field], id: str | None) -> I
 
 
 def _table_cells(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Cells]:  # noqa: A002
-    names = [field.name for field in fields]
+    plain = [field for field in fields if field.kind == "number"]
     at = np.flatnonzero(of_kind(fields, "number"))
-    for block in typed_ids(blocks(files, names, id, numbers=True), id):
+    for block in table_blocks(files, fields, id):
+        sparse = _ones(block, fields) if len(plain) < len(fields) else None
         ids = None if id is None else block.rows.column(id)
-        yield Cells(block.file, block.start, at, numbers(block, names), None, ids)
+        yield Cells(block.file, block.start, at, numbers(block, plain), sparse, ids)
+
+
+def table_blocks(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Block]:  # noqa: A002
+    """The blocks of a table, with the ids checked and nothing else."""
+    names, text = [field.name for field in fields], [field.name for field in fields if field.kind == "one_hot"]
+    return typed_ids(blocks(files, names, id, numbers=True, text=text), id)
+
+
+def _ones(block: Block, fields: Sequence[Field]) -> "scipy.sparse.csr_array":
+    """The columns of 0 and 1 among all (rows × d)."""
+    rows, columns, first = [], [], 0
+    for field in fields:
+        if field.kind in HOT:
+            row, column = ones(block, field)
+            rows.append(row)
+            columns.append(column + first)
+        first += field.width
+    places = np.concatenate(rows), np.concatenate(columns)
+    return scipy.sparse.csr_array((np.ones(len(places[0])), places), shape=(block.rows.num_rows, first))
 
 
 def _matrix_cells(files: Sequence[str], field: Field) -> Iterator[Cells]:
@@ -55,27 +76,27 @@ def _matrix_cells(files: Sequence[str], field: Field) -> Iterator[Cells]:
         yield Cells(block.file, block.start, at, np.empty((block.rows.shape[0], 0)), block.rows)
 
 
-def numbers(block: Block, columns: Sequence[str]) -> Floats:
-    """Rows × columns, each value checked."""
-    values = np.empty((len(columns), block.rows.num_rows))
-    for i, name in enumerate(columns):
-        values[i] = _column(block, name)
+def numbers(block: Block, fields: Sequence[Field]) -> Floats:
+    """Rows × fields, each value checked."""
+    values = np.empty((len(fields), block.rows.num_rows))
+    for i, field in enumerate(fields):
+        values[i] = _column(block, field)
     return values.T
 
 
-def _column(block: Block, name: str) -> Floats:
-    column = block.rows.column(name)
+def _column(block: Block, field: Field) -> Floats:
+    column, name = block.rows.column(field.name), field.name
     kind = column.type
     if not any(holds(kind) for holds in _NUMERIC):
         what = f"{block.file}, column {name!r} holds {kind}, and numbers are needed"
         raise InputError(f"{what}: correct it, or leave it out of the columns")
-    if column.null_count:
+    if column.null_count and field.missing == "error":
         raise InputError(f"{block.place(pc.index(column.is_null(), True).as_py(), name)}: no value")
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    bad = ~np.isfinite(values)
+    bad = np.isinf(values) if field.missing != "error" else ~np.isfinite(values)
     if bad.any():
         raise InputError(f"{block.place(int(bad.argmax()), name)}: no finite number")
-    return values
+    return values if field.fill is None else np.where(np.isnan(values), field.fill, values)
 
 
 def typed_ids(found: Iterator[Block], id: str | None) -> Iterator[Block]:  # noqa: A002

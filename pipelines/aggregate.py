@@ -10,7 +10,9 @@ from functools import partial, reduce
 
 import numpy as np
 
+from veilmeans.crypto import ring
 from veilmeans.crypto.wide import add
+from veilmeans.io.fields import of_kind
 from veilmeans.io.files import write_json
 from veilmeans.io.scaling import Scaling, scale_columns
 from veilmeans.io.scan import Scan, raw_rows
@@ -62,7 +64,18 @@ def _open_scale(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling
         opened = run_bare(extremes(config.me.count), seat.open(), {0: {"x": own}})[0]["x"]
         low, high = low_and_high(opened)
         return scale_columns(scan, "minmax", low.tolist(), high.tolist(), (), ())
-    own = reduce(add, (sums(block, scan.columns) for block in raw_rows(scan)))
+    own = _spread(scan, reduce(add, (sums(block, _numbers(scan)) for block in raw_rows(scan))))
     opened = run_bare(MOMENTS, seat.open(), {0: {"x": own}})[0]["x"]
     mean, deviation = mean_and_deviation(opened, rows)
     return scale_columns(scan, "zscore", (), (), mean.tolist(), deviation.tolist())
+
+
+def _numbers(scan: Scan) -> list[str]:
+    return [field.name for field in scan.fields if field.kind == "number"]
+
+
+def _spread(scan: Scan, found: ring.Ring) -> ring.Ring:
+    """Sums of numbers among those of all columns; of columns of 0 and 1, which are not scaled, nothing is told."""
+    every = np.zeros((*found.shape[:-1], len(scan.columns)), ring.DTYPE)
+    every[..., of_kind(scan.fields, "number")] = found
+    return every

@@ -1,11 +1,12 @@
 """What the parties of a K-means run must agree on before any data flow."""
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from veilmeans.crypto.sealing import Seal
 from veilmeans.io.connect import load_identity, load_peer_certificates
-from veilmeans.io.fields import of_kind
+from veilmeans.io.fields import HOT
 from veilmeans.io.names import numbered, parts_of
 from veilmeans.io.scan import Scan
 from veilmeans.pipelines.party import agreed_terms
@@ -30,8 +31,9 @@ def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, 
     }
     if job.layout == "horizontal":
         agreed["kmeans.columns"] = _columns(scan)
+        agreed["kmeans.categories"] = {name: list(values) for name, values in job.categories.items()}
         if job.normalise.aggregate:
-            agreed["kmeans.columns that keep zeros"] = int(of_kind(scan.fields, "matrix").sum())
+            agreed["kinds of columns"] = _kinds(scan)
         agreed["kmeans.id"] = "each its own"
     else:
         agreed.pop("kmeans.normalise.ranges", None)
@@ -45,6 +47,12 @@ def _columns(scan: Scan) -> list[Any]:
     count = len(scan.columns)
     alike = all(name == str(number) for number, name in enumerate(scan.columns))
     return parts_of(numbered(count) if alike else scan.columns)
+
+
+def _kinds(scan: Scan) -> list[list[Any]]:
+    """Which columns are scaled in which way, for as many in a row: all must scale a column alike."""
+    found = groupby(scan.fields, key=lambda field: "0 or 1" if field.kind in HOT else field.kind)
+    return [[kind, sum(field.width for field in group)] for kind, group in found]
 
 
 def _flat(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,6 +124,15 @@ def plan(config: Config) -> None:
     Console().print(plan_ahead(settings.online()))
 
 
+@app.command()
+def inspect(config: Config) -> None:
+    """Show this party how its own data would be used: columns, encoding, ranges, scaling. Nothing is sent."""
+    settings = load_config(config)
+    from veilmeans.pipelines.inspect import show_data
+
+    Console().print(show_data(settings))
+
+
 @app.command(context_settings=_TO_BEAM)
 def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Take part in K-means. Every party runs it; start it again to go on after a mishap.

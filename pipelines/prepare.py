@@ -1,11 +1,13 @@
 """A party's data for K-means: read, checked against the configuration, normalised, encoded in shards."""
 
+from itertools import compress
 from pathlib import Path
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from veilmeans.io.encode import encode_source
+from veilmeans.io.fields import HOT, Treatment, of_kind
 from veilmeans.io.names import brief
 from veilmeans.io.prepared import Prepared
 from veilmeans.io.scaling import Scaling, check_zeros, scale_columns
@@ -15,7 +17,9 @@ from veilmeans.schemas.errors import ConfigError, InputError
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.transforms.kmeans import KMeans
 
-LOCAL_FIELDS = {"data", "id", "columns", "iterations_per_pipeline"}
+LOCAL_FIELDS = {
+    "data", "id", "columns", "categories", "one_hot", "unseen", "multi_hot", "missing", "iterations_per_pipeline"
+}  # fmt: skip
 """Fields of the job that are each party's own."""
 _FEW_ROWS = 1 << 17
 """Up to so many rows an iteration is one element."""
@@ -42,9 +46,8 @@ def kmeans_job(config: JobConfig) -> KMeansJob:
 def scan_data(config: JobConfig) -> Scan:
     """A first pass over the data: what there is, and that it is what the configuration says."""
     job = kmeans_job(config)
-    FileSystems.set_options(PipelineOptions(list(config.engine.options)))
-    rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
-    scan = scan_source(job.data or "", job.columns, job.id, _folder(config), features)
+    rows, features = declared(config, job)
+    scan = look_at_data(config)
     if scan.rows != rows:
         raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}")
     if len(scan.columns) != features:
@@ -55,6 +58,21 @@ def scan_data(config: JobConfig) -> Scan:
     return scan
 
 
+def declared(config: JobConfig, job: KMeansJob) -> tuple[int, int]:
+    """How many rows and columns this party has, as the job says."""
+    rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
+    return rows, features
+
+
+def look_at_data(config: JobConfig) -> Scan:
+    """The first pass, whatever the configuration says about rows and columns."""
+    job = kmeans_job(config)
+    FileSystems.set_options(PipelineOptions(list(config.engine.options)))
+    treatment = Treatment(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
+    _, features = declared(config, job)
+    return scan_source(job.data or "", job.columns, job.id, _folder(config), features, treatment)
+
+
 def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
     """How our columns are normalised, or None where that depends on the others' rows."""
     normalise = kmeans_job(config).normalise
@@ -63,11 +81,12 @@ def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
         return None
     low, high = scan.low, scan.high
     if normalise.ranges is not None:
-        missing = [column for column in scan.columns if column not in normalise.ranges]
+        ranges = dict.fromkeys(compress(scan.columns, of_kind(scan.fields, *HOT)), (0.0, 1.0)) | normalise.ranges
+        missing = [column for column in scan.columns if column not in ranges]
         if missing:
             raise ConfigError(f"kmeans.normalise.ranges has nothing for the column {missing[0]!r}")
-        low = tuple(normalise.ranges[column][0] for column in scan.columns)
-        high = tuple(normalise.ranges[column][1] for column in scan.columns)
+        low = tuple(ranges[column][0] for column in scan.columns)
+        high = tuple(ranges[column][1] for column in scan.columns)
     return scale_columns(scan, normalise.method, low, high, scan.mean, scan.deviation)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 
 class Part(BaseModel):
@@ -31,6 +31,14 @@ class SumsJob(Part):
     _columns = field_validator("columns")(_no_double)
 
 
+def _as_text(value: object) -> object:
+    """A category as it stands in the data: YAML makes numbers and truth values of some."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+Category = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
 Counts = int | dict[str, int]
 """One number, or one for each party."""
 
@@ -139,13 +147,30 @@ class RevealConfig(Part):
 
 
 class KMeansJob(Part):
-    """K-means over all parties' rows or columns. All fields but data, id and columns are agreed by all."""
+    """K-means over all parties' rows or columns. All fields from layout on are agreed by all, but for
+    iterations_per_pipeline; the others are about our own data."""
 
     data: str | None = Field(
-        None, description="our data: a Parquet, CSV or Arrow IPC file, or a glob, on any Beam filesystem"
+        None,
+        description="our data: a Parquet, CSV, Arrow IPC, .npz or svmlight file, or a glob, on any Beam filesystem",
     )
     id: str | None = Field(None, description="our column with the rows' ids (vertical: same ids in the same order)")
     columns: tuple[str, ...] = Field((), description="our columns, in order; none: all but the id")
+    categories: dict[str, tuple[Category, ...]] = Field(
+        {}, description="column -> its categories; each becomes a column of 0 and 1; horizontal: agreed by all"
+    )
+    one_hot: tuple[str, ...] = Field((), description="vertical: columns whose categories are found in our data")
+    unseen: Literal["error", "ignore"] = Field(
+        "error", description="a value that is none of the declared categories; ignore: all its columns are 0"
+    )
+    multi_hot: dict[str, Annotated[int, Field(ge=1, lt=1 << 31)]] = Field(
+        {}, description="column with lists of whole numbers from 0 -> how many there are; each becomes a column"
+    )
+    missing: Literal["error", "zero", "mean"] = Field(
+        "error",
+        description="a value that is empty, null or not a number; zero: 0, mean: the column's mean in our rows; "
+        "categories and lists: all their columns are 0",
+    )
     layout: Literal["vertical", "horizontal"] = Field(
         description="vertical: same rows, each party its own columns; horizontal: same columns, each its own rows"
     )
@@ -198,6 +223,7 @@ class KMeansJob(Part):
         common = self.normalise.aggregate or self.normalise.ranges is not None or self.normalise.method == "none"
         if not vertical and not common:
             raise ValueError("normalise: the horizontal layout needs ranges that all agree on, or aggregate: true")
+        self._check_encoding()
         self._check_start()
         return self
 
@@ -205,6 +231,17 @@ class KMeansJob(Part):
         """What is asked for a party's matrix."""
         asked = self.products.get(party, "auto") if isinstance(self.products, dict) else self.products
         return EnginesConfig(distance=asked, update=asked) if isinstance(asked, str) else asked
+
+    def _check_encoding(self) -> None:
+        if self.layout == "horizontal" and self.one_hot:
+            raise ValueError("one_hot: the horizontal layout needs categories that all agree on, in categories")
+        named = (*self.categories, *self.one_hot, *self.multi_hot)
+        double = [name for name in named if named.count(name) > 1]
+        if double:
+            raise ValueError(f"the column {double[0]!r} is encoded twice: categories, one_hot and multi_hot share none")
+        for column, values in self.categories.items():
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"categories.{column}: there must be some, and none twice")
 
     def _check_start(self) -> None:
         total = self.rows if isinstance(self.rows, int) else sum(self.rows.values())

@@ -354,6 +354,7 @@ def test_normalised_values_lie_in_an_interval_that_all_know(normalise: Raw, inte
         {"init": {"method": "random", "seed": 2**63 - 1}},
         {"drop_bits": 0},
         {"tol": 0},
+        {"categories": {"a": ["x", 7, True]}, "multi_hot": {"b": 9}, "unseen": "ignore", "missing": "mean"},
         {"reveal": {"assignments": ["shop"], "centroids": ["payco", "shop"], "inertia": ["payco"], "columns": "all"}},
     ],
     ids=str,
@@ -368,6 +369,7 @@ def test_what_is_just_possible_is_read(tmp_path: Path, make: Callable[[], Raw], 
 OWNER = "normalise.aggregate: only for the horizontal layout; a column has one owner here"
 ORDER = "the lowest value must be below the highest"
 AGGREGATE = "normalise.aggregate: only for minmax or zscore, and not beside ranges"
+ENCODED = "the column 'a' is encoded twice: categories, one_hot and multi_hot share none"
 COMMON_SCALE = "normalise: the horizontal layout needs ranges that all agree on, or aggregate: true"
 VERTICAL: list[tuple[Raw, str]] = [
     ({"layout": None}, "layout: Field required"),
@@ -390,6 +392,16 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"drop_bits": -1}, "drop_bits: Input should be greater than or equal to 0"),
     ({"drop_bits": 33}, "drop_bits: Input should be less than or equal to 32"),
     ({"columns": ["a", "b", "a"]}, "columns: a column stands there twice"),
+    ({"categories": {"a": []}}, "categories.a: there must be some, and none twice"),
+    ({"categories": {"a": ["x", "y", "x"]}}, "categories.a: there must be some, and none twice"),
+    ({"categories": {"a": [1, "1"]}}, "categories.a: there must be some, and none twice"),
+    ({"categories": {"a": [1.5]}}, "categories.a.0: Input should be a valid string"),
+    ({"categories": {"a": ["x"]}, "one_hot": ["a"]}, ENCODED),
+    ({"one_hot": ["a"], "multi_hot": {"a": 3}}, ENCODED),
+    ({"one_hot": ["a", "a"]}, ENCODED),
+    ({"multi_hot": {"a": 0}}, "multi_hot.a: Input should be greater than or equal to 1"),
+    ({"missing": "guess"}, "missing: Input should be 'error', 'zero' or 'mean'"),
+    ({"unseen": "guess"}, "unseen: Input should be 'error' or 'ignore'"),
     ({"colour": "red"}, "colour: Extra inputs are not permitted"),
     ({"init": {"method": "guess"}}, "init.method: Input should be 'random', 'indices' or 'local'"),
     ({"init": {"seed": -1}}, "init.seed: Input should be greater than or equal to 0"),
@@ -429,6 +441,7 @@ HORIZONTAL: list[tuple[Raw, str]] = [
     ({"features": {"payco": 2, "shop": 3}}, "features: must be one number"),
     ({"clusters": 101}, "clusters: 101 clusters of 100 rows are not possible"),
     ({"init": {"indices": [0, 59, 60, 100]}}, "init.indices: row 100 of 100; they count from 0"),
+    ({"one_hot": ["a"]}, "one_hot: the horizontal layout needs categories that all agree on, in categories"),
     ({"normalise": {}}, COMMON_SCALE),
     ({"normalise": {"method": "zscore"}}, COMMON_SCALE),
     ({"normalise": {"aggregate": True, "ranges": {"a": [0, 1]}}}, AGGREGATE),
@@ -454,3 +467,9 @@ def test_a_configuration_has_one_job(tmp_path: Path) -> None:
     said = mistake(written(tmp_path, changed(vertical(), sums=dict(JOB))))
     assert said == "FILE: kmeans: a configuration has one job, and there is sums, too"
     assert mistake(written(tmp_path, changed(vertical(), kmeans="yes"))).startswith("FILE: kmeans: Input should be")
+
+
+def test_categories_are_text_whatever_yaml_makes_of_them(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, changed(vertical(), kmeans__categories={"a": ["x", 7, True]})))
+    assert config.kmeans is not None
+    assert config.kmeans.categories == {"a": ("x", "7", "true")}

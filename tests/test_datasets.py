@@ -1,20 +1,28 @@
-"""Real tables: ten iterations on shares and in the clear from the same rows give the same clusters."""
+"""Real tables: prepared from their files as they are, and clustered on shares as Lloyd does in the clear."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.csv
 import pytest
 from sklearn import datasets
 from sklearn.metrics import adjusted_rand_score
 
 from kmeans_parties import TOLERANCE, horizontal, kmeans_for, run_kmeans, vertical
+from parties import make_configs
+from veilmeans.crypto import fixed
 from veilmeans.crypto.lloyd import Real, lloyd, nearest
+from veilmeans.io.prepared import Prepared, read_ids, read_rows
 from veilmeans.io.scaling import scaling_of
+from veilmeans.pipelines.prepare import encode_data, local_scaling, prepare_data, scan_data
 from veilmeans.pipelines.start import start_rows
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import InitConfig, KMeansJob
 from veilmeans.schemas.layout import Layout
 
-SATIMAGE = Path(__file__).parents[2] / "shared" / "data" / "adbench_31_satimage-2.npz"
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+SATIMAGE = SHARED / "adbench_31_satimage-2.npz"
 BUNDLED = {
     "iris": (datasets.load_iris, 3),
     "wine": (datasets.load_wine, 3),
@@ -66,3 +74,51 @@ def test_clusters_are_those_of_lloyd_in_the_clear(name: str, kind: str) -> None:
 def test_clusters_of_satimage_are_those_of_lloyd_in_the_clear(kind: str) -> None:
     table = np.load(SATIMAGE)["X"].astype(np.float64)
     assert_same_clusters(table, 6, divided(kind, *table.shape))
+
+
+def shared(name: str) -> Path:
+    file = SHARED / name
+    if not file.exists():
+        pytest.skip(f"{name} is not bundled, and ../shared/data does not have it")
+    return file
+
+
+def prepared_from(folder: Path, name: str, rows: int, features: int, **job: Any) -> tuple[str, Prepared]:
+    """What `veilmeans prepare` says, and what it made, of a file as it is."""
+    kmeans = {"layout": "vertical", "rows": rows, "features": {"payco": features, "shop": 1}, "clusters": 5, **job}
+    config = make_configs(folder, kind="files", dealer="notary", kmeans=kmeans)["payco"]
+    config = JobConfig.model_validate(
+        {**config.model_dump(), "kmeans": {**config.model_dump()["kmeans"], "data": str(shared(name))}}
+    )
+    scan = scan_data(config)
+    scaling = local_scaling(config, scan)
+    assert scaling is not None
+    return prepare_data(config), encode_data(config, scan, scaling)
+
+
+def decoded(prepared: Prepared) -> Real:
+    return np.concatenate([fixed.decode(read_rows(prepared.folder, i).toarray()) for i in range(prepared.shards)])
+
+
+def test_a9a_is_prepared_as_it_is(tmp_path: Path) -> None:
+    said, prepared = prepared_from(tmp_path, "a9a.X.npz", 32_561, 123)
+    assert said == "32,561 rows, 123 columns: 0, 1, 2, 3, 4, …; 1 shards, 88.7% zeros"
+    assert (sum(prepared.nonzeros), prepared.whole) == (451_592, True)
+
+
+def test_internet_ads_are_prepared_as_they_are(tmp_path: Path) -> None:
+    _, prepared = prepared_from(tmp_path, "adbench_17_InternetAds.npz", 1966, 1555)
+    table = np.load(shared("adbench_17_InternetAds.npz"))["X"]
+    np.testing.assert_allclose(decoded(prepared), normalised(table), rtol=0, atol=2.0**-21)
+
+
+@pytest.mark.parametrize(("side", "columns"), [("guest", 13), ("host", 10)])
+def test_fates_credit_tables_are_prepared_as_they_are(tmp_path: Path, side: str, columns: int) -> None:
+    name = f"fate_default_credit_hetero_{side}.csv.gz"
+    chosen = [f"x{i}" for i in range(columns)]
+    _, prepared = prepared_from(tmp_path, name, 30_000, columns, id="id", columns=chosen)
+    table = pyarrow.csv.read_csv(shared(name))
+    plain = np.stack([table[column].to_numpy() for column in chosen], axis=1)
+    np.testing.assert_allclose(decoded(prepared), normalised(plain), rtol=0, atol=2.0**-21)
+    found = [value for i in range(prepared.shards) for value in read_ids(prepared.folder, i).to_pylist()]
+    assert found == [str(value) for value in table["id"].to_pylist()]

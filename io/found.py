@@ -1,0 +1,147 @@
+"""What a pass over a source finds: its rows, its fields with their categories, and the statistics of all columns."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmeans.io.fields import HOT, Field, names_of, of_kind
+from veilmeans.io.hot import categories, in_order
+from veilmeans.io.matrix import matrix_blocks, refuse_width, tells_width
+from veilmeans.io.moments import Moments
+from veilmeans.io.values import Cells, cells_of, id_bytes, table_blocks
+from veilmeans.schemas.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The fields as the data have them, how many rows there are, their statistics, and a digest of the ids."""
+
+    fields: tuple[Field, ...]
+    rows: int
+    moments: Moments
+    mean: Floats
+    deviation: Floats
+    ids: str
+
+
+def find(source: str, files: Sequence[str], asked: tuple[Field, ...], id: str | None) -> Found:  # noqa: A002
+    """Read the source once, or twice if there are categories to be found."""
+    ids = hashlib.sha256()
+    with np.errstate(over="ignore", invalid="ignore"):
+        if asked[0].kind == "matrix":
+            fields, rows, moments = _find_matrix(source, files, asked[0])
+        else:
+            fields = _with_categories(source, files, asked, id)
+            rows, moments = _find_table(source, files, fields, id, ids)
+        mean, deviation = moments.mean_and_deviation(rows)
+    _check(source, fields, moments.rows == 0, "has no value at all: leave it out of the columns")
+    _check_names(source, fields)
+    what = "values are too large to be squared and summed; rescale them"
+    _check(source, fields, ~np.isfinite(deviation), what, colon=True)
+    return Found(_filled(fields, mean), rows, moments, mean, deviation, "" if id is None else ids.hexdigest())
+
+
+def _find_table(
+    source: str,
+    files: Sequence[str],
+    fields: tuple[Field, ...],
+    id: str | None,  # noqa: A002
+    ids: "hashlib._Hash",
+) -> tuple[int, Moments]:
+    rows = 0
+    moments: Moments | None = None
+    for cells in cells_of(files, fields, id):
+        here = _moments(cells, fields)
+        moments = here if moments is None else moments.merge(here)
+        rows += len(cells.dense)
+        if cells.ids is not None:
+            ids.update(id_bytes(cells.ids))
+    return rows, _require_rows(source, moments)
+
+
+def _moments(cells: Cells, fields: Sequence[Field]) -> Moments:
+    """Columns of 0 and 1 have the range [0, 1], whatever there is of them."""
+    if cells.sparse is None:
+        return Moments.of(cells.dense)
+    moments = Moments.of_sparse(cells.sparse)
+    hot = of_kind(fields, *HOT)
+    moments.low[hot], moments.high[hot] = 0, 1
+    if len(cells.at):
+        moments.put(cells.at, Moments.of(cells.dense))
+    return moments
+
+
+def _with_categories(
+    source: str,
+    files: Sequence[str],
+    asked: tuple[Field, ...],
+    id: str | None,  # noqa: A002
+) -> tuple[Field, ...]:
+    """Categories that nobody declared are found in a pass of their own."""
+    unknown = {field.name: field for field in asked if field.kind == "one_hot" and not field.values}
+    if not unknown:
+        return asked
+    found: dict[str, set[str]] = {name: set() for name in unknown}
+    for block in table_blocks(files, asked, id):
+        for name, field in unknown.items():
+            found[name] |= categories(block, field)
+    for name, values in found.items():
+        if not values:
+            raise InputError(f"{source}, column {name!r} has no value at all: leave it out of the columns")
+    known = {name: in_order(values) for name, values in found.items()}
+    return tuple(
+        replace(field, values=known[field.name], width=len(known[field.name])) if field.name in known else field
+        for field in asked
+    )
+
+
+def _find_matrix(source: str, files: Sequence[str], field: Field) -> tuple[tuple[Field, ...], int, Moments]:
+    """svmlight indices count from 1 if none is 0, which is known at the end: until then there is a column more."""
+    more = 0 if tells_width(files[0]) else 1
+    moments: Moments | None = None
+    rows, lowest, highest = 0, field.width, -1
+    for block in matrix_blocks(files, field.width + more):
+        if not block.rows.shape[0]:
+            continue
+        here = Moments.of_sparse(block.rows)
+        moments = here if moments is None else moments.merge(here)
+        rows += block.rows.shape[0]
+        lowest = min(lowest, int(block.rows.indices.min(initial=lowest)))
+        highest = max(highest, int(block.rows.indices.max(initial=highest)))
+    base = more if 0 < lowest <= highest else 0
+    if highest - base >= field.width:
+        refuse_width(files, field.width)
+    chosen = _require_rows(source, moments).columns(slice(base, base + field.width))
+    return (replace(field, base=base),), rows, chosen
+
+
+def _require_rows(source: str, moments: Moments | None) -> Moments:
+    if moments is None:
+        raise InputError(f"{source} has no rows")
+    return moments
+
+
+def _filled(fields: Sequence[Field], mean: Floats) -> tuple[Field, ...]:
+    """The mean stands for what is missing, where it is asked for."""
+    first = np.cumsum([0, *(field.width for field in fields)])
+    return tuple(
+        replace(field, fill=float(mean[at])) if field.kind == "number" and field.missing == "mean" else field
+        for at, field in zip(first, fields, strict=False)
+    )
+
+
+def _check(source: str, fields: Sequence[Field], bad: NDArray[np.bool_], what: str, colon: bool = False) -> None:
+    if bad.any():
+        name = names_of(fields)[int(bad.argmax())]
+        raise InputError(f"{source}, column {name!r}{':' * colon} {what}")
+
+
+def _check_names(source: str, fields: Sequence[Field]) -> None:
+    names = names_of(fields)
+    if of_kind(fields, *HOT).any() and len(set(names)) < len(names):
+        raise InputError(f"{source}: two columns would have one name after encoding; rename one of them")
