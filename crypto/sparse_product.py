@@ -35,7 +35,7 @@ class Cipher:
     @property
     def size(self) -> int:
         """Bytes of a ciphertext."""
-        return ceil(self.bits / 8) * (2 if self.scheme == "paillier" else 1)
+        return ceil(self.bits * (2 if self.scheme == "paillier" else 1) / 8)
 
     @property
     def patience(self) -> float:
@@ -72,8 +72,12 @@ class SparseProduct:
 
     @property
     def growth(self) -> int:
-        """By how many bits the randomness of a fresh ciphertext must be longer to hide that of the product."""
-        return self.magnitude + _log2(self.terms) + self.sigma
+        """By how many bits the randomness of a fresh ciphertext must be longer to hide that of the product.
+
+        The copies whose plaintexts are moved by a row's slots have their randomness moved as far.
+        """
+        moved = (self.group - 1) * self.columns * self.slots.width
+        return moved + self.magnitude + _log2(self.terms) + self.sigma
 
     @cached_property
     def slots(self) -> Slots:

@@ -50,7 +50,7 @@ def keep_peer(folder: Path, peer: str, content: bytes, cipher: Cipher) -> None:
     """A peer's public key, if it is one of the agreed kind."""
     try:
         key = he.public_from_json(json.loads(content))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise RefusedError(f"{peer} sent no public key that could be used: does it run another veilmeans?") from None
     if (key.scheme, key.bits) != (cipher.scheme, cipher.bits):
         raise RefusedError(f"{peer} sent a key of {key.bits} bits for {key.scheme}: {cipher.bits} bits were agreed on")
@@ -65,7 +65,10 @@ def has_keys(folder: Path) -> bool:
 @lru_cache(maxsize=8)
 def load_keyring(folder: Path, party: Party) -> Keyring:
     """The keys of a store, read once in a process."""
-    return Keyring(_read_own(folder), _others(folder, party), read_secret(_seed(folder)))
+    seed = _read_secret(_seed(folder))
+    if len(seed) != SEED_SIZE:
+        raise _damaged(_seed(folder))
+    return Keyring(_read_own(folder), _others(folder, party), seed)
 
 
 def moduli(folder: Path, party: Party) -> dict[int, int]:
@@ -79,9 +82,15 @@ def _others(folder: Path, party: Party) -> dict[int, PublicKey]:
 
 def _read_own(folder: Path) -> PrivateKey:
     try:
-        return he.private_from_json(json.loads(read_secret(_own(folder))))
+        return he.private_from_json(json.loads(_read_secret(_own(folder))))
     except (ValueError, TypeError, KeyError):
         raise _damaged(_own(folder)) from None
+
+
+def _read_secret(file: Path) -> bytes:
+    if not file.exists():
+        raise _damaged(file)
+    return read_secret(file)
 
 
 def _read_peer(folder: Path, peer: str) -> PublicKey:

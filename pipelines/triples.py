@@ -3,6 +3,7 @@
 import numpy as np
 
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.keyring import load_keyring
 from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.jobs import job_digest, job_plan
 from veilmeans.schemas.address import Address
@@ -19,6 +20,8 @@ def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
     store.require(iterations=iterations, plan=job_plan(config, store.manifest.engines or None).digest())
+    if any("he" in chosen for chosen in store.manifest.engines):
+        load_keyring(config.store_folder, config.me)  # keys that are missing are told before anything is sent
     return store
 
 

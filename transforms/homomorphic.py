@@ -62,6 +62,9 @@ class Homomorphic(Protocol):
     def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
         """Enc(values) under this party's key, rows × columns."""
 
+    def check(self, party: Party, peer: int, y: Ciphers) -> Ciphers:
+        """What a peer has sent under its own key; refused if it is no ciphertext."""
+
     def multiply(
         self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
     ) -> tuple[Ciphers, ring.Ring]:
@@ -159,6 +162,10 @@ class Keyed:
         key, zeros = self.keyring.own.public, self.made(label)
         plains = product.encrypted_slots.pack(_in_packs(product, values))
         return he.encrypt(key, plains, zeros).reshape(product.encrypted_shape(len(values)))
+
+    def check(self, party: Party, peer: int, y: Ciphers) -> Ciphers:
+        _checked(party.names[peer], self.keyring.public(peer), y)
+        return y
 
     def multiply(
         self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
@@ -264,6 +271,10 @@ class Foreseen:
     def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
         shape = product.encrypted_shape(len(values))
         return self._record(label, party.index, party.index, product, shape, masked=False)
+
+    def check(self, party: Party, peer: int, y: Ciphers) -> Ciphers:
+        del party, peer
+        return y
 
     def multiply(
         self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array

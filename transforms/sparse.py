@@ -154,12 +154,11 @@ def _send_centres(wide: Wide, party: Party, state: Arrays, randomness: Randomnes
 
 
 def _keep_centres(wide: Wide, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del randomness
     mine = dict(wide.owners(state)).get(party.index)
     if mine is None:
         return {}
-    like = _ciphers(mine, mine.encrypted_shape(wide.width(party.index, state)))
-    return {f"y{peer}": inbox.from_peer(peer, "y", like) for peer in party.others}
+    he, like = randomness.homomorphic(), _ciphers(mine, mine.encrypted_shape(wide.width(party.index, state)))
+    return {f"y{peer}": he.check(party, peer, inbox.from_peer(peer, "y", like)) for peer in party.others}
 
 
 def unmask(wide: Wide) -> Protocol:
