@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from veilmeans.io.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.transforms.rounds import Protocol
-from veilmeans.transforms.seat import OpenSeat, Tally, receive, send
+from veilmeans.transforms.seat import OpenSeat, Tally, hand_over, receive, send
 
 Tallies = dict[str, Tally]
 
@@ -24,7 +24,7 @@ def run_bare(
         for shard, state in states.items():
             states[shard], messages = send(seat, stage, shard, state, tally)
             outgoing += messages
-        seat.exchange.put_all(outgoing)
+        hand_over(seat, outgoing, tally)
         for shard, state in states.items():
             states[shard] = receive(seat, stage, shard, state, tally)
         if tallies is not None:

@@ -18,7 +18,7 @@ from veilmeans.io.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.rounds import Protocol, Stage
-from veilmeans.transforms.seat import OpenSeat, Seat, Tally, receive, send
+from veilmeans.transforms.seat import OpenSeat, Seat, Tally, hand_over, receive, send
 
 _HAND_OVER_BYTES = 32 << 20
 """Messages are handed over when this much has gathered, and at the end of each bundle."""
@@ -79,12 +79,19 @@ class HalfRounds(beam.DoFn):
         after, messages = take_step(self.open, self.step, shard, _only(shard, held))
         self.outgoing += messages
         if sum(message.payload.size for message in self.outgoing) > _HAND_OVER_BYTES:
-            self.open.exchange.put_all(self.outgoing)
-            self.outgoing = []
+            self._hand_over()
         yield shard, after
 
     def finish_bundle(self) -> None:
-        self.open.exchange.put_all(self.outgoing)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self.step.sends is None:
+            return
+        tally = Tally()
+        hand_over(self.open, self.outgoing, tally)
+        report(self.step.sends.name, tally)
+        self.outgoing = []
 
 
 def take_step(seat: OpenSeat, step: Step, shard: int, held: Shard) -> tuple[Shard, list[Outgoing]]:
