@@ -1,6 +1,7 @@
 """What a run would do: `veilmeans plan` from the configuration alone, `train --dry-run` from data and store, too.
 
-Nothing is sent. Before there is a store, `auto` goes by this machine's costs; the slowest party's decide when it is made.
+Nothing is sent. Before there is a store, `auto` goes by the costs of this machine; those of the slowest party decide
+when it is made.
 """
 
 from rich.console import Group, RenderableType
