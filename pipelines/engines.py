@@ -1,7 +1,7 @@
 """Which engine makes each owner's cross products: the choice of `auto`, and the numbers behind it.
 
 The masked matrix that beaver's products need crosses once and serves both, so all four pairs of engines are compared.
-Where a shard of it is too large to be held, beaver is not chosen.
+Where a shard of it is too large for a message, beaver is not chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from rich.table import Table
 from veilmeans.pipelines.costs import Costs, Estimate, Estimates, Owner, estimate, short
 
 ENGINES = ("beaver", "he")
-LARGEST_SHARD = 1 << 31
-"""Bytes of a shard of a dense matrix that a party can be asked to hold."""
+LARGEST_SHARD = 250_000_000
+"""Bytes of a shard of a dense matrix: it is one message, and must fit in one (exchange.max_message_mb)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def choose(
     estimates = estimate(owner, k, parties, iterations, costs, rows_per_shard)
     size, refused = min(owner.rows, rows_per_shard) * owner.columns * 8, None
     if size > largest_shard:
-        refused = f"a shard would take {short(size / 1e9)} GB, more than {short(largest_shard / 1e9)} GB"
+        refused = f"a shard has {short(size / 1e6)} MB, more than {short(largest_shard / 1e6)}: lower rows_per_shard"
         allowed = [["he"] if "he" in engines else engines for engines in allowed]
     distance, update = min(product(*allowed), key=lambda pair: _seconds(estimates, *pair))
     return Choice(distance, update, estimates, refused)
