@@ -122,7 +122,7 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished, reveal)
-    checkpoint = kept(finished.job.seat.open()).read(finished.done)
+    checkpoint = _read_shares(finished, policy)
     _require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
     found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
@@ -137,6 +137,15 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     write_result(config.run_folder, found)
     RunReport(config.run_folder).add(time.perf_counter() - start, stages)
     return found
+
+
+def _read_shares(finished: Finished, policy: Policy) -> Arrays:
+    """The last checkpoint, and the centroids as "mu" where they are opened; damage is told before anything is sent."""
+    seat = finished.job.seat.open()
+    checkpoint = kept(seat).read(finished.done)
+    if not policy.centroids:
+        return checkpoint
+    return {**checkpoint, "mu": read_centroids(finished.job, seat, finished.done)}
 
 
 def _require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
@@ -220,14 +229,9 @@ def _open_centres(finished: Finished, policy: Policy, checkpoint: Arrays) -> tup
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer("\n".join(finished.columns).encode(), np.uint8),
     }
-    job = finished.seated()
-    seat = job.seat.open()
-    if policy.centroids:
-        state["mu"] = read_centroids(job, seat, finished.done)
-    if policy.inertia:
-        state["inertia"] = checkpoint["inertia"]
+    state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
     tallies: Tallies = {}
-    return run_bare(open_centres(policy), seat, {0: state}, tallies)[0], tallies
+    return run_bare(open_centres(policy), finished.seated().seat.open(), {0: state}, tallies)[0], tallies
 
 
 def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[str, object]:
