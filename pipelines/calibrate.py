@@ -29,8 +29,10 @@ from veilmeans.io.files import write_json
 from veilmeans.pipelines.costs import Costs, Link
 from veilmeans.schemas.address import Address
 
-_CIPHERS = 16
-"""Ciphertexts in one measurement."""
+_LEAST, _MOST = 8, 256
+"""Ciphertexts in one measurement,"""
+_BLINDS = 0.02
+"""and the seconds in which their blinds should be made."""
 _NONZEROS = 16
 """Of a row of the sparse matrices that are measured."""
 _GROWTH = 100
@@ -70,25 +72,31 @@ def _encrypted(cipher: Cipher) -> dict[str, float]:
     """Of operations on ciphertexts, under a new key."""
     key = homomorphic.generate(cipher.scheme, cipher.bits)
     public, slots = key.public, slots_for(cipher.capacity, 100, 60, cipher.capacity)
-    values = _random("values", (_CIPHERS, slots.count))
-    short, long = (_random_bytes(name, public.random_bits(growth)) for name, growth in (("r", 0), ("s", _GROWTH)))
+    count = _ciphers(public)
+    values = _random("values", (count, slots.count))
+    short, long = (_random("r", (count, public.random_bits(bits) // 8), np.uint8) for bits in (0, _GROWTH))
     blinds = homomorphic.blinds(public, short)
     ciphers = homomorphic.encrypt(public, slots.pack(values), blinds)
     numbers = homomorphic.from_ciphers(ciphers)
-    hot, tables = _sparse(64, _CIPHERS, np.int64), PowerTables(numbers, public.modulus, 1, None)
+    hot, tables = _sparse(256, count, np.int64), PowerTables(numbers, public.modulus, 1, None)
     return {
         "multiply": _seconds(lambda: row_products(hot, tables), hot.nnz),
-        "raw": _seconds(lambda: homomorphic.encrypt(public, slots.pack(values), blinds), _CIPHERS),
-        "blind": _seconds(lambda: homomorphic.blinds(public, short), _CIPHERS),
-        "mask": _seconds(lambda: _masks(public, slots, long), _CIPHERS),
-        "decrypt": _seconds(lambda: slots.unpack(homomorphic.decrypt(key, ciphers)), _CIPHERS),
-        "convert": _seconds(lambda: _there_and_back(numbers, public.size), 2 * _CIPHERS),
+        "raw": _seconds(lambda: homomorphic.encrypt(public, slots.pack(values), blinds), values.size),
+        "blind": _seconds(lambda: homomorphic.blinds(public, short), count),
+        "mask": _seconds(lambda: _masks(public, slots, long), count),
+        "decrypt": _seconds(lambda: slots.unpack(homomorphic.decrypt(key, ciphers)), count),
+        "convert": _seconds(lambda: _there_and_back(numbers, public.size), 2 * count),
     }
 
 
+def _ciphers(key: homomorphic.PublicKey) -> int:
+    """So many ciphertexts that tables of powers do not stay in a cache, and fewer where a blind takes long."""
+    random = _random("r", (1, key.random_bits(0) // 8), np.uint8)
+    return int(min(_MOST, max(_LEAST, _BLINDS / _seconds(lambda: homomorphic.blinds(key, random), 1))))
+
+
 def _masks(key: homomorphic.PublicKey, slots: Slots, randoms: NDArray[np.uint8]) -> None:
-    shape = (_CIPHERS, slots.count, slots.mask_bytes)
-    plains, _ = slots.masks(_random("masks", (int(np.prod(shape)),), np.uint8).reshape(shape))
+    plains, _ = slots.masks(_random("masks", (len(randoms), slots.count, slots.mask_bytes), np.uint8))
     homomorphic.encrypt(key, plains, homomorphic.blinds(key, randoms))
 
 
@@ -118,10 +126,6 @@ def _sparse(rows: int, columns: int, dtype: Any) -> Any:
 def _random(label: str, shape: tuple[int, ...], dtype: Any = ring.DTYPE) -> NDArray[Any]:
     """Operands; they need not be secret."""
     return prg.uniform(bytes(prg.SEED_SIZE), Address("calibrate", 0, "costs", 0), label, shape, dtype)
-
-
-def _random_bytes(label: str, bits: int) -> NDArray[np.uint8]:
-    return _random(label, (_CIPHERS, bits // 8), np.uint8)
 
 
 def _seconds(work: Callable[[], Any], units: int) -> float:

@@ -51,7 +51,7 @@ class Costs:
     multiply: float
     """A product of two residues, as in a row's product."""
     raw: float
-    """A full plaintext packed and encrypted under a blind that was made beforehand."""
+    """A value of Y in a packed plaintext that is encrypted under a blind made beforehand."""
     blind: float
     """A blind for a fresh ciphertext."""
     mask: float
@@ -247,12 +247,12 @@ def _he(job: _Job, product: SparseProduct, encrypted: int, results: int, multipl
     """Enc(Y) to the owner, and the masked product back; `encrypted` rows of Y, `results` rows of the product."""
     costs, peers, (rows, packs) = job.costs, job.peers, product.product_shape(results)
     there, back, values = encrypted * product.packs, rows * packs, results * product.columns
-    full = (product.encrypted_slots.bits - product.encrypted_slots.width + 64) / product.cipher.capacity
+    made = encrypted * product.columns * costs.raw + there * (costs.multiply + 2 * costs.convert)
     taken = there * (costs.convert + costs.multiply) + multiplications * costs.multiply
     masked = back * (costs.multiply + 2 * costs.convert) + values * costs.word
     size = peers * (there + back) * product.cipher.size
     parts = (
-        (f"{there:,} ciphertexts made", there * (costs.raw * full + costs.multiply + 2 * costs.convert)),
+        (f"{there:,} ciphertexts made", made),
         (f"{multiplications:,.0f} multiplications for {job.owner.uses:,.0f} nonzeros", peers * taken),
         (f"{back:,} ciphertexts masked", peers * masked),
         (f"{back:,} ciphertexts decrypted", back * costs.decrypt),
