@@ -40,7 +40,7 @@ def products(draw: st.DrawFn) -> SparseProduct:
         shift=0,
         terms=draw(st.integers(1, 10**6)),
         columns=draw(st.integers(1, 12)),
-        sigma=draw(st.integers(1, 90)),
+        sigma=draw(st.integers(2, 90)),
     )
     return grouped(product, width=draw(st.sampled_from([0, 1, 100, 10**6])))
 
