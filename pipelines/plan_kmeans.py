@@ -49,9 +49,7 @@ def plan_ahead(config: JobConfig) -> RenderableType:
     found = choices(config, [own_costs(config)])
     chosen = tuple((each.distance, each.update) for each in found.values())
     kmeans = kmeans_of(config, chosen)
-    return Group(
-        *_heading(config, kmeans), explain(found), _table(config, job_plan(config, chosen)), *_opened(config)
-    )
+    return Group(*_heading(config, kmeans), explain(found), _table(config, job_plan(config, chosen)), *_opened(config))
 
 
 def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
