@@ -40,7 +40,7 @@ class Field:
     def parts(self) -> tuple[Part, ...]:
         """The columns' names, as `Names` has them."""
         if self.kind == "one_hot":
-            return tuple(f"{self.name}={value}" for value in self.values)
+            return tuple(f"{self.name}={value}".replace("\n", " ") for value in self.values)
         if self.kind == "number":
             return (self.name,)
         return (("" if self.kind == "matrix" else f"{self.name}=", self.width),)

@@ -164,11 +164,11 @@ def _archive(file: str) -> Iterator[Any]:
                 if isinstance(members, np.ndarray):
                     raise _damaged(file)
                 yield members
-        except (InputError, FileNotFoundError):
+        except InputError:
             raise
         except MemoryError:
             raise InputError(f"the data file {file} does not fit into memory") from None
-        except (ValueError, TypeError, AttributeError, LookupError, EOFError, OSError, NotImplementedError):
+        except (ValueError, TypeError, AttributeError, LookupError, EOFError, NotImplementedError):
             raise _damaged(file) from None
         except (zipfile.BadZipFile, zlib.error):
             raise _damaged(file) from None

@@ -78,7 +78,7 @@ def check_zeros(scan: Scan, method: Method, low: Sequence[float]) -> None:
     if below.any():
         raise InputError(
             f"{scan.source}, column {scan.columns[int(below.argmax())]!r} begins below 0, and minmax would turn its "
-            "zeros into other values: set kmeans.normalise.method to none with a bound, or give ranges from 0"
+            "zeros into other values: set kmeans.normalise.method to none with a bound"
         )
 
 

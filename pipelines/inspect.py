@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 
 from veilmeans.io.fields import HOT, Field
+from veilmeans.io.matrix import tells_width
 from veilmeans.io.names import brief
 from veilmeans.io.scaling import Scaling
 from veilmeans.io.scan import Scan
@@ -106,7 +107,7 @@ def _together(config: JobConfig, scan: Scan, scaling: Scaling | None, trouble: s
         *_encoded(config, scan, scaling, trouble),
     ):
         table.add_row(what, state)
-    if scan.fields[0].kind == "matrix" and scan.files[0].lower().removesuffix(".gz").endswith(("svm", "svmlight")):
+    if not tells_width(scan.files[0]):
         table.add_row("svmlight indices", f"count from {scan.fields[0].base}")
     return table
 

@@ -3,6 +3,7 @@
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -87,7 +88,19 @@ def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
             raise ConfigError(f"kmeans.normalise.ranges has nothing for the column {missing[0]!r}")
         low = tuple(ranges[column][0] for column in scan.columns)
         high = tuple(ranges[column][1] for column in scan.columns)
+        _check_from_zero(scan, low)
     return scale_columns(scan, normalise.method, low, high, scan.mean, scan.deviation)
+
+
+def _check_from_zero(scan: Scan, low: tuple[float, ...]) -> None:
+    """Zeros of a sparse matrix stay zeros only where a range begins there."""
+    moved = of_kind(scan.fields, "matrix") & (np.array(low) != 0)
+    if moved.any():
+        name = scan.columns[int(moved.argmax())]
+        raise ConfigError(
+            f"kmeans.normalise.ranges of the column {name!r} must begin at 0: {scan.source} is sparse, "
+            "and its zeros stay zeros"
+        )
 
 
 def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:

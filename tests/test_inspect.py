@@ -91,6 +91,15 @@ def test_a_scale_that_cannot_be_is_shown_as_a_sentence(tmp_path: Path) -> None:
     assert any(line[0] == "encoding" and "begins below 0" in line[1] for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("low", "said"), [(0, "1 shards, 0.8 nonzeros in a row"), (1, "must begin at 0"), (-1, "must begin at 0")]
+)
+def test_ranges_of_a_sparse_matrix_begin_at_0(tmp_path: Path, low: float, said: str) -> None:
+    sp.save_npz(tmp_path / "s.npz", sp.csr_array([[1.0], [0], [2], [3]]))
+    lines = shown(config_for(tmp_path, str(tmp_path / "s.npz"), 1, normalise={"ranges": {"0": [low, 4]}}))
+    assert any(line[0] == "encoding" and said in line[1] for line in lines)
+
+
 def test_the_command_prints_it(tmp_path: Path) -> None:
     file = write_config(table_config(tmp_path), tmp_path / "payco.yaml")
     result = CliRunner().invoke(cli.app, ["inspect", "--config", str(file)])
