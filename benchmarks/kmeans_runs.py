@@ -21,12 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import yaml
+from scipy.sparse import csr_array, save_npz, vstack
 
 from veilmeans.pipelines.demo import free_ports
 from veilmeans.pipelines.init import Example, write_trial
 
 PARTIES = ("payco", "shop")
 BLOCK = 1 << 18
+_CELLS = 1 << 24
+"""Cells of a matrix that are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,26 @@ class Shape:
     iterations: int
     engine: dict[str, Any] = field(default_factory=dict)
     link: dict[str, Any] | None = None
+    products: str | None = None
+    zeros: float | None = None
+    """Share of zeros; the inputs are sparse matrices then."""
+    one_hot: int | None = None
+    """How many ones a row has at each party; the inputs are sparse matrices then."""
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Each party's columns."""
+        halves = np.array_split(np.arange(self.features), len(PARTIES))
+        return {party: len(half) for party, half in zip(PARTIES, halves, strict=True)}
+
+    @property
+    def sparse(self) -> dict[str, Any]:
+        """What is public about the parties' matrices."""
+        if self.one_hot is not None:
+            return {party: {"nonzeros": self.one_hot, "whole": True} for party in PARTIES}
+        if self.zeros is not None:
+            return {party: {"nonzeros": width * (1 - self.zeros)} for party, width in self.widths.items()}
+        return {}
 
 
 @dataclass(frozen=True)
@@ -52,15 +75,18 @@ class Measured:
     offline_mb: float
     peak_gib: float
     reports: dict[str, Any]
+    peaks: dict[str, float]
+    """GiB of each process of the offline phase and of the run."""
 
 
-def measure(shape: Shape) -> Measured:
-    """Set up, offline, train, in a folder that is removed."""
-    with tempfile.TemporaryDirectory(prefix="veilmeans-bench-") as name:
+def measure(shape: Shape, within: Path | None = None) -> Measured:
+    """Set up, offline, train, in a folder that is removed; `within`: where there is room for it."""
+    with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
         _write(folder, shape)
-        offline, _ = _run(folder, "offline", (*PARTIES, "dealer"))
-        wall, peak = _run(folder, "train", PARTIES)
+        offline, before = _run(folder, "offline", (*PARTIES, "dealer"))
+        _slow_down(folder, shape)
+        wall, peaks = _run(folder, "train", PARTIES)
         reports = {
             party: json.loads((folder / party / "storage" / "runs" / "first" / "report.json").read_text())
             for party in PARTIES
@@ -68,7 +94,10 @@ def measure(shape: Shape) -> Measured:
         stores = sum(_size(folder / party / "storage" / "triples") for party in PARTIES)
     sent = sum(counts.get("bytes_sent", 0) for report in reports.values() for counts in report["stages"].values())
     online = max(report["seconds"] for report in reports.values())
-    return Measured(online, wall, offline, sent / 1e6, stores / 1e6, peak, reports)
+    named = {
+        f"{phase}, {name}": peak for phase, by in (("offline", before), ("train", peaks)) for name, peak in by.items()
+    }
+    return Measured(online, wall, offline, sent / 1e6, stores / 1e6, max(peaks.values()), reports, named)
 
 
 def _size(folder: Path) -> int:
@@ -77,37 +106,70 @@ def _size(folder: Path) -> int:
 
 def _write(folder: Path, shape: Shape) -> None:
     members = (*PARTIES, "dealer")
-    halves = np.array_split(np.arange(shape.features), len(PARTIES))
-    widths = {party: len(half) for party, half in zip(PARTIES, halves, strict=True)}
     ports = dict(zip(members, free_ports(len(members)), strict=True))
     example = Example(
         rows=shape.rows,
-        features=widths,
+        features=shape.widths,
         clusters=shape.clusters,
         max_iter=shape.iterations,
         tol=0.0,
+        timeout=max(600, shape.rows // 200),
         ports=ports,
-        data="data.parquet",
+        data="data.npz" if shape.sparse else "data.parquet",
     )
     write_trial(folder, example)
     for member in members:
         _adjust(folder / member / "config.yaml", shape)
-    _write_data(folder, shape, widths)
+    if shape.sparse:
+        _write_sparse(folder, shape)
+    else:
+        _write_data(folder, shape)
 
 
 def _adjust(file: Path, shape: Shape) -> None:
     config = yaml.safe_load(file.read_text())
     config["engine"] = shape.engine
     config["exchange"]["max_message_mb"] = 256
-    if shape.link:
-        config["exchange"]["shape"] = shape.link
     config["kmeans"].pop("id", None)
+    if shape.products:
+        config["kmeans"]["products"] = shape.products
+    config["kmeans"]["sparse"] = shape.sparse
     file.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def _write_data(folder: Path, shape: Shape, widths: dict[str, int]) -> None:
-    """Rows around k centres, block by block."""
+def _slow_down(folder: Path, shape: Shape) -> None:
+    """The run's link; the offline phase has none."""
+    for party in PARTIES if shape.link else ():
+        file = folder / party / "config.yaml"
+        config = yaml.safe_load(file.read_text())
+        config["exchange"]["shape"] = shape.link
+        file.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def _write_sparse(folder: Path, shape: Shape) -> None:
+    """Each party's matrix, block by block."""
     rng = np.random.default_rng(1)
+    for party, width in shape.widths.items():
+        step = max(1, min(BLOCK, _CELLS // width)) if shape.one_hot is None else BLOCK
+        counts = [min(step, shape.rows - start) for start in range(0, shape.rows, step)]
+        parts = [_sparse_rows(rng, shape, count, width) for count in counts]
+        save_npz(folder / party / "data.npz", vstack(parts, format="csr"), compressed=False)
+
+
+def _sparse_rows(rng: np.random.Generator, shape: Shape, rows: int, width: int) -> csr_array:
+    """Uniform values, of which some are zeros; or one 1 in each of as many ranges of columns as a row has ones."""
+    if shape.one_hot is None:
+        cells = rng.random((rows, width))
+        cells[rng.random((rows, width)) < (shape.zeros or 0)] = 0
+        return csr_array(cells)
+    ones, each = shape.one_hot, width // shape.one_hot
+    indices = (np.arange(ones) * each + rng.integers(0, each, (rows, ones))).reshape(-1)
+    return csr_array((np.ones(rows * ones), indices, np.arange(0, rows * ones + 1, ones)), shape=(rows, width))
+
+
+def _write_data(folder: Path, shape: Shape) -> None:
+    """Rows around k centres, block by block."""
+    widths, rng = shape.widths, np.random.default_rng(1)
     centres = rng.random((shape.clusters, shape.features)) * 10
     writers: dict[str, pyarrow.parquet.ParquetWriter] = {}
     for start in range(0, shape.rows, BLOCK):
@@ -124,18 +186,19 @@ def _write_data(folder: Path, shape: Shape, widths: dict[str, int]) -> None:
         writer.close()
 
 
-def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, float]:
-    """Seconds until all have ended, and the largest peak memory in GiB."""
-    start, peak = time.perf_counter(), 0.0
+def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, dict[str, float]]:
+    """Seconds until all have ended, and the peak memory of each in GiB."""
+    start = time.perf_counter()
+    peaks: dict[str, float] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with _started(folder, command, names, environment) as processes:
-        for process in processes:
+        for name, process in zip(names, processes, strict=True):
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode:
                 raise RuntimeError((folder / f"{command}.log").read_text()[-2000:])
-            peak = max(peak, usage.ru_maxrss / 2**20)
-    return time.perf_counter() - start, peak
+            peaks[name] = usage.ru_maxrss / 2**20
+    return time.perf_counter() - start, peaks
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def main() -> None:
     tenth = measure(_shape(100_000, "stages"))
     million = measure(_shape(1_000_000, "stages"))
     bare = measure(_shape(1_000_000, "whole"))
-    Console(width=140).print(_stages(million))
+    Console(width=140).print(stage_table(million))
     name = f"n=10^6 d={FEATURES} k={CLUSTERS} t={ITERATIONS}"
     figures = [
         Figure(f"{name}: online time", million.online, "s"),
@@ -46,20 +46,22 @@ def _busy(measured: Measured) -> float:
     return max(sum(float(each["seconds"]) for each in report["iterations"]) for report in measured.reports.values())
 
 
-def _stages(measured: Measured) -> Table:
+def stage_table(measured: Measured) -> Table:
     """Each protocol's bytes and seconds at one party, all iterations together."""
-    table = Table("protocol", "rounds", "messages", "MB sent", "s computed", "s waited", title="at payco")
+    table = Table(
+        "protocol", "rounds", "messages", "MB sent", "s computed", "s handing over", "s waited", title="at payco"
+    )
     stages: dict[str, dict[str, int]] = measured.reports["payco"]["stages"]
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for stage, counts in stages.items():
         groups[stage.split(".")[0]].append(counts)
     for protocol, found in groups.items():
-        messages, sent, computed, waited = (
+        messages, sent, *times = (
             sum(counts.get(field, 0) for counts in found)
-            for field in ("messages", "bytes_sent", "computed_us", "waited_us")
+            for field in ("messages", "bytes_sent", "computed_us", "handed_over_us", "waited_us")
         )
-        row = (f"{len(found)}", f"{messages:,}", f"{sent / 1e6:,.1f}", f"{computed / 1e6:.2f}", f"{waited / 1e6:.2f}")
-        table.add_row(protocol, *row)
+        seconds = [f"{spent / 1e6:.2f}" for spent in times]
+        table.add_row(protocol, f"{len(found)}", f"{messages:,}", f"{sent / 1e6:,.1f}", *seconds)
     return table
 
 
