@@ -23,9 +23,8 @@ from typing import Any
 from veilmeans.crypto.multiexp import column_multiplications, row_multiplications
 from veilmeans.crypto.sparse_product import SparseProduct
 from veilmeans.schemas.config import Shape
+from veilmeans.transforms.homomorphic import TABLE_BYTES
 
-TABLE_MEMORY = 1 << 29
-"""Bytes that tables of powers may take."""
 _SQUARE = 0.7
 """A squaring inside a power, in multiplications of our own loops."""
 _WORD = 8
@@ -229,7 +228,7 @@ def _he_distance(job: _Job) -> Estimate:
     cipher, copies = product.cipher, owner.columns * (product.group - 1)
     bases, rows = owner.columns * product.group, ceil(owner.rows / product.group)
     multiplications = product.packs * row_multiplications(
-        bases, owner.uses, rows, product.exponent_bits, TABLE_MEMORY // product.packs, cipher.size
+        bases, owner.uses, rows, product.exponent_bits, TABLE_BYTES // product.packs, cipher.size
     )
     multiplications += copies * product.encrypted_slots.bits * _SQUARE
     return _he(job, product, owner.columns, owner.rows, multiplications)

@@ -32,7 +32,7 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
 
-_TABLE_BYTES = 256 << 20
+TABLE_BYTES = 256 << 20
 """Memory for the tables of powers of one peer's encrypted centroids."""
 
 
@@ -122,7 +122,7 @@ class Tables:
 
 def _make_tables(encrypted: Ciphers, key: PublicKey, product: SparseProduct, uses: int) -> list[PowerTables]:
     bits, packs = product.exponent_bits, product.packs
-    window = choose_window(len(encrypted) * product.group, uses, bits, _TABLE_BYTES // packs, key.size)
+    window = choose_window(len(encrypted) * product.group, uses, bits, TABLE_BYTES // packs, key.size)
     return [
         PowerTables(_shifted(he.from_ciphers(encrypted[:, pack]), key, product), key.modulus, bits, window)
         for pack in range(packs)
