@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench test-flink clean
+.PHONY: demo test lint bench bench-sparse test-flink clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -26,6 +26,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.dealer --json benchmarks/results/dealer.json
 	$(BIN)/python -m benchmarks.paper --json benchmarks/results/paper.json
 	$(BIN)/python -m benchmarks.scale --json benchmarks/results/scale.json
+
+# Half an hour: forty runs of two parties.
+bench-sparse: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.sparse --json benchmarks/results/sparse.json --plot benchmarks/results/sparse.svg
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py

@@ -61,10 +61,10 @@ def _arguments() -> argparse.Namespace:
     result.add_argument("--wide-columns", type=int, default=100_000, help="of both parties together")
     result.add_argument("--folder", type=Path, help="wide: where there is room for data and stores (removed after)")
     found = result.parse_args()
-    found.rows = found.rows or ([512, 1_024] if found.quick else [65_536, 131_072])
+    found.rows = found.rows or ([512, 1_024] if found.quick else [32_768, 65_536])
     found.zeros = found.zeros or ([0.5, 0.99] if found.quick else list(ZEROS))
     found.sweep_zeros = found.sweep_zeros or ([0.99] if found.quick else list(SWEEP_ZEROS))
-    found.sweep_rows = found.sweep_rows or (256 if found.quick else 16_384)
+    found.sweep_rows = found.sweep_rows or (256 if found.quick else 8_192)
     found.columns = found.columns or ([8, 16] if found.quick else list(WIDTHS))
     if len(set(found.rows)) < 2:
         result.error("--rows: two different sizes or more make a line")

@@ -33,7 +33,7 @@ def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, 
         agreed["kmeans.columns"] = _columns(scan)
         agreed["kmeans.categories"] = {name: list(values) for name, values in job.categories.items()}
         if job.normalise.aggregate:
-            agreed["kinds of columns"] = _kinds(scan)
+            agreed["kmeans.kinds of columns"] = _kinds(scan)
         agreed["kmeans.id"] = "each its own"
     else:
         agreed.pop("kmeans.normalise.ranges", None)

@@ -97,7 +97,7 @@ def test_what_parties_agree_on_about_columns(tmp_path: Path) -> None:
     for config in (configs["shop"], sparse, encoded):
         assert config.kmeans is not None
         agreed = train_terms(config, config.kmeans, scan_data(config), "")["payco"].agreed
-        found.append([agreed[name] for name in ("kmeans.columns", "kinds of columns", "kmeans.categories")])
+        found.append([agreed[name] for name in ("kmeans.columns", "kmeans.kinds of columns", "kmeans.categories")])
     assert found[0][0] == found[1][0] == [["", 4]]
     assert [each[1] for each in found] == [[["number", 4]], [["matrix", 4]], [["0 or 1", 3], ["number", 1]]]
     assert found[2][0] == ["c=x", "c=y", "c=z", "n"]
