@@ -45,8 +45,9 @@ def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
     if config.dealer is None:
         raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
-    terms = _terms(config.offline(), job_digest(config))
+    work = job_digest(config)
     config = config.offline()
+    terms = _terms(config, work)
     check_bindings(config.run_folder, config.party, terms)
     heard = heard_before(config.run_folder, config.party, terms)
     if heard is not None and finished(config):
@@ -57,8 +58,8 @@ def run_offline(config: JobConfig) -> Manifest:
         chosen = settle_engines(config, terms, heard)
         plan = job_plan(config, chosen)
         manifest = manifest_of(config, plan, chosen)
-        work = _deal if config.party == config.dealer else _take_in
-        work(exchange, config, plan, manifest)
+        part = _deal if config.party == config.dealer else _take_in
+        part(exchange, config, plan, manifest)
         say_farewell(exchange, config, manifest.iterations, _patience(config, manifest))
     return manifest
 

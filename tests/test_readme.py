@@ -51,18 +51,19 @@ BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
 
 def test_the_readme_names_the_commands_that_are_run_here() -> None:
     assert [command.split()[1] for command in readme_commands()] == [
-        "init", "keys", "inspect", "prepare", "offline", "train", "train", "status", "reveal", "gateway",
+        "init", "keys", "inspect", "prepare", "plan", "offline", "train", "train", "status", "reveal", "gateway",
     ]  # fmt: skip
 
 
 def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     folder = example("kmeans", tmp_path)
-    init, keys, inspect, prepare, offline, dry_run, train, status, reveal, _gateway = readme_commands()
+    init, keys, inspect, prepare, plan, offline, dry_run, train, status, reveal, _gateway = readme_commands()
     done(folder, init)
     assert {file.parent.name for file in (folder / "trial").rglob("config.yaml")} == {*ALL}
     assert all("fingerprint" in output for output in done(folder, keys, ALL))
     assert "as kmeans.features says" in done(folder, inspect)[0]
     done(folder, prepare)
+    assert "payco distance" in done(folder, plan)[0]
     served = "the store 'example' serves 2 runs of 10 iterations, 60 rows"
     assert all(served in output for output in done(folder, offline, ALL))
     assert "opened at the end: centroids to payco\n" in done(folder, dry_run)[0]
@@ -82,7 +83,7 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
 
 def test_the_commands_for_sums_run_on_their_example(tmp_path: Path) -> None:
     folder = example("sums", tmp_path)
-    _, keys, _, offline, *_ = readme_commands()
+    _, keys, _, _, _, offline, *_ = readme_commands()
     done(folder, keys, ALL)
     assert "sums.01.multiply" in done(folder, "veilmeans sums --config payco.yaml --dry-run")[0]
     for output in done(folder, offline, ALL):
