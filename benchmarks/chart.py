@@ -12,7 +12,7 @@ _COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#8d5fb0", "#b8860b", "#555555")
 
 @dataclass(frozen=True)
 class Panel:
-    """`lines`: a name and a value above zero for each place."""
+    """`lines`: a name and a value for each place; what is not above zero is left out."""
 
     title: str
     along: str
@@ -30,9 +30,9 @@ def write_svg(file: Path, panels: Sequence[Panel]) -> None:
 
 
 def _draw(panel: Panel) -> str:
-    values = [value for line in panel.lines.values() for value in line]
-    low = floor(log10(min(values)))
-    high = max(low + 1, ceil(log10(max(values))))
+    values = [value for line in panel.lines.values() for value in line if value > 0]
+    low = floor(log10(min(values, default=1)))
+    high = max(low + 1, ceil(log10(max(values, default=1))))
     width, bottom = _WIDTH - _LEFT - 20, _HEIGHT - _BOTTOM
 
     def across(place: int) -> float:
@@ -49,7 +49,7 @@ def _draw(panel: Panel) -> str:
     parts += [_text(across(i), bottom + 16, place) for i, place in enumerate(panel.places)]
     for number, (name, line) in enumerate(panel.lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        points = [f"{across(i):.1f},{up(value):.1f}" for i, value in enumerate(line)]
+        points = [f"{across(i):.1f},{up(value):.1f}" for i, value in enumerate(line) if value > 0]
         parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
         left, height = _LEFT + width * (number % 2) / 2, bottom + 48 + 14 * (number // 2)
         parts.append(f'<path d="M{left},{height}h16" stroke="{colour}" stroke-width="2"/>')

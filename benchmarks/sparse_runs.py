@@ -11,11 +11,12 @@ By zeros: 64 columns at each party. There a row of the masked matrix is 512 byte
 decides little and the time on nonzeros is seen; how it is with fewer and more columns, the runs by columns tell. Runs
 of two sizes give a line, and the line gives 10^6 rows and more: those figures say that they are scaled. Tables of
 powers are narrower for fewer rows, so what is scaled for `he` is rather too much. A WAN is measured at the smaller
-size; what it adds there is added in proportion.
+size; what it adds there is added in proportion. Where noise makes a line fall, nothing is scaled by it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import TypeAlias
 
 import numpy as np
@@ -110,11 +111,13 @@ class ByZeros:
     """What the link adds to the LAN's costs, for one row."""
 
     def at(self, rows: int) -> Costs:
-        """Measured, or on the line through the two largest sizes."""
-        if rows in self.sizes:
+        """Measured, or on the line through the two largest sizes; not a number where the line says nothing."""
+        if rows == min(self.sizes) or (rows in self.sizes and not _falls(self.added)):
             return self.sizes[rows] + self.added * rows
         (first, before), (second, after) = sorted(self.sizes.items())[-2:]
-        slope = np.maximum(0, after - before) / (second - first)
+        slope = (after - before) / (second - first)
+        if _falls(slope) or _falls(self.added):
+            return np.full((2, 2), np.nan)
         return after + slope * (rows - second) + self.added * rows
 
     def figures(self) -> list[Figure]:
@@ -123,6 +126,8 @@ class ByZeros:
         sizes = sorted({*self.sizes, *MILLIONS})
         for rows, iterations in (*((rows, 1) for rows in sizes), (MILLIONS[0], PAPER_ITERATIONS)):
             seconds, megabytes = total(self.at(rows), iterations).tolist()
+            if isnan(seconds):
+                continue
             name = f"{self.case.name}, {rows:,} rows, t = {iterations}{self.note(rows, iterations)}"
             result += [Figure(f"{name}: time", seconds, "s"), Figure(f"{name}: traffic", megabytes, "MB")]
         return result
@@ -140,13 +145,18 @@ def total(costs: Costs, iterations: int) -> Costs:
     return np.asarray(costs @ np.array([1, iterations]))
 
 
+def _falls(change: Costs) -> bool:
+    """Whether time went down where there was more to do: the runs were too short, and only their noise is seen."""
+    return any(total(change, iterations)[0] < 0 for iterations in (1, PAPER_ITERATIONS))
+
+
 def by_zeros(runs: Runs, shares: Sequence[float], sizes: Sequence[int]) -> list[ByZeros]:
     """Every share of zeros, engine and link."""
     result, least = [], min(sizes)
     for zeros in shares:
         for engine in ENGINES:
             lan = {rows: runs.costs(engine, zeros, COLUMNS, rows, "LAN") for rows in sizes}
-            wan = np.maximum(0, runs.costs(engine, zeros, COLUMNS, least, "WAN") - lan[least]) / least
+            wan = (runs.costs(engine, zeros, COLUMNS, least, "WAN") - lan[least]) / least
             for link, added in (("LAN", np.zeros((2, 2))), ("WAN", wan)):
                 result.append(ByZeros(Case(engine, zeros, COLUMNS, least, link), lan, added))
     return result
@@ -160,6 +170,9 @@ def zeros_table(found: Sequence[ByZeros]) -> Table:
         cells = []
         for rows in sizes:
             (first, sent), (later, sent_later) = (total(each.at(rows), t) for t in (1, PAPER_ITERATIONS))
+            if isnan(first):
+                cells.append("noise")
+                continue
             star = "*" if each.note(rows) else ""
             cells.append(f"{first:,.1f} s, {sent:,.0f} MB{star}\n({later:,.0f} s, {sent_later:,.0f} MB)")
         table.add_row(f"{each.case.zeros:.0%}", each.case.engine, each.case.link, *cells)
@@ -175,6 +188,8 @@ def zeros_figures(found: Sequence[ByZeros]) -> list[Figure]:
         for iterations in (1, PAPER_ITERATIONS):
             rows = MILLIONS[0]
             ratio = total(theirs[each.case.link].at(rows), iterations) / total(each.at(rows), iterations)
+            if np.isnan(ratio).any():
+                continue
             name = f"{each.case.name}, {rows:,} rows, t = {iterations}{each.note(rows, iterations)}"
             figures.append(Figure(f"{name}: beaver's time to he's", float(ratio[0]), "×"))
             figures.append(Figure(f"{name}: beaver's traffic to he's", float(ratio[1]), "×"))
