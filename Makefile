@@ -31,6 +31,7 @@ bench: $(READY)
 bench-sparse: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.sparse --json benchmarks/results/sparse.json --plot benchmarks/results/sparse.svg
+	$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py

@@ -85,7 +85,7 @@ def measure(shape: Shape, within: Path | None = None) -> Measured:
         folder = Path(name)
         _write(folder, shape)
         offline, before = _run(folder, "offline", (*PARTIES, "dealer"))
-        _slow_down(folder, shape)
+        slow_down(folder, shape)
         wall, peaks = _run(folder, "train", PARTIES)
         reports = {
             party: json.loads((folder / party / "storage" / "runs" / "first" / "report.json").read_text())
@@ -105,6 +105,15 @@ def _size(folder: Path) -> int:
 
 
 def _write(folder: Path, shape: Shape) -> None:
+    write_configurations(folder, shape)
+    if shape.sparse:
+        _write_sparse(folder, shape)
+    else:
+        _write_data(folder, shape)
+
+
+def write_configurations(folder: Path, shape: Shape) -> None:
+    """Keys and a configuration for each party and the dealer."""
     members = (*PARTIES, "dealer")
     ports = dict(zip(members, free_ports(len(members)), strict=True))
     example = Example(
@@ -120,10 +129,6 @@ def _write(folder: Path, shape: Shape) -> None:
     write_trial(folder, example)
     for member in members:
         _adjust(folder / member / "config.yaml", shape)
-    if shape.sparse:
-        _write_sparse(folder, shape)
-    else:
-        _write_data(folder, shape)
 
 
 def _adjust(file: Path, shape: Shape) -> None:
@@ -137,7 +142,7 @@ def _adjust(file: Path, shape: Shape) -> None:
     file.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def _slow_down(folder: Path, shape: Shape) -> None:
+def slow_down(folder: Path, shape: Shape) -> None:
     """The run's link; the offline phase has none."""
     for party in PARTIES if shape.link else ():
         file = folder / party / "config.yaml"
