@@ -214,12 +214,12 @@ def encrypt_whole(job: Job, seat: OpenSeat) -> None:
 
 
 def finish_whole(job: Job, seat: OpenSeat, sums: Arrays) -> int:
-    """All work on the centres in this call."""
+    """All work on the centres in this call, in the order in which `CentresByColumns` does it: a peer may be there."""
+    inverse = invert(job, seat, sums)
     parts: Mapping[int, Arrays] = sums_by_columns(job.kmeans, seat.party, sums)
     if job.kmeans.unmask is not None:
         wide = {shard: {**part, **column_range(job.kmeans, shard)} for shard, part in parts.items()}
         parts = run_and_report(job.kmeans.unmask, seat, wide)
-    inverse = invert(job, seat, sums)
     states = {shard: {"s": part["s"], **inverse, **load_columns(seat, shard)} for shard, part in parts.items()}
     after = run_and_report(job.kmeans.quotient, seat, states)
     totals = add_up(keep_columns(seat, shard, state) for shard, state in after.items())
@@ -440,7 +440,8 @@ class EncryptCentres(beam.PTransform):
 class CentresByColumns(beam.PTransform):
     """Each row shard's sums and counts in, done + 1 out; the rounds on k × d values go over column shards.
 
-    `sums` has all rows' sums by column shard, and every column shard goes on from there by itself.
+    `sums` has all rows' sums by column shard, and every column shard goes on from there by itself. Unmasking waits for
+    the reciprocals: parties that wait for each other's messages must do so in one order.
     """
 
     job: Job
@@ -460,9 +461,10 @@ class CentresByColumns(beam.PTransform):
             | "Sum columns" >> beam.CombinePerKey(SumShares(moduli_of(job)))
         )
         if job.kmeans.unmask is not None:
+            ready = beam.pvalue.AsList(inverse | "Ready" >> beam.Keys())
             sums = (
                 sums
-                | "Range" >> beam.MapTuple(partial(_with_range, job.kmeans)).with_output_types(tuple[int, Shard])
+                | "Range" >> beam.Map(partial(_with_range, job.kmeans), ready).with_output_types(tuple[int, Shard])
                 | "Unmask" >> RunProtocol(job.kmeans.unmask, job.seat)
             )
         parts = (
@@ -503,7 +505,9 @@ def _sums(job: Job, shard: int, state: Shard) -> Iterator[tuple[int, Shard]]:
         yield column_shard, Shard(arrays=part)
 
 
-def _with_range(kmeans: KMeans, shard: int, state: Shard) -> tuple[int, Shard]:
+def _with_range(kmeans: KMeans, element: tuple[int, Shard], ready: Sequence[int]) -> tuple[int, Shard]:
+    del ready
+    shard, state = element
     return shard, Shard(arrays={**state.arrays, **column_range(kmeans, shard)})
 
 

@@ -1,0 +1,257 @@
+"""`veilmeans offline` and `veilmeans train` with `products: he`: the same shares however it is run, and whoever dies.
+
+Two worlds, each made by a dealer and two parties: one by columns with .npz files, cut into so few columns a shard that
+rounds over columns have several, one of which has two owners; one by rows with Parquet files and an aggregated scale.
+"""
+
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+import train_parties
+from parties import make_configs
+from test_reveal import keep_messages, received, together
+from train_parties import BOTH, DEALER, Strike, Training, World, changed_config, make_world, play, results, shares
+from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.train import run_train
+from veilmeans.schemas import layout as layouts
+from veilmeans.schemas.message import Key
+
+ROWS, WIDTHS, SHARD, CLUSTERS, ITERATIONS = 42, {"payco": 5, "shop": 3}, 20, 3, 2
+CELLS = 2 * CLUSTERS
+"""Two columns make a shard: the third has payco's last column and shop's first."""
+REVEAL = {"assignments": BOTH, "centroids": BOTH}
+
+
+def matrix() -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Mostly zeros, a row and a column without a value, and clusters that can be told apart."""
+    rng = np.random.default_rng(3)
+    centres = rng.uniform(0, 4, (CLUSTERS, 8)) * (rng.random((CLUSTERS, 8)) < 0.5)
+    rows = centres[rng.integers(0, CLUSTERS, ROWS)] * rng.uniform(0.9, 1.1, (ROWS, 8))
+    rows[5], rows[:, 2] = 0, 0
+    return rows
+
+
+def by_columns(folder: Path) -> World:
+    """Each party's columns in an .npz file."""
+    kmeans: dict[str, Any] = {"layout": "vertical", "rows": ROWS, "features": WIDTHS, "clusters": CLUSTERS, "tol": 0}
+    configs = make_configs(
+        folder,
+        dealer=DEALER,
+        triples={"store": "store"},
+        engine={"rows_per_shard": SHARD},
+        kmeans={**kmeans, "max_iter": ITERATIONS, "products": "he", "reveal": REVEAL},
+    )
+    for name, columns in zip(BOTH, np.split(matrix(), [WIDTHS["payco"]], axis=1), strict=True):
+        sp.save_npz(folder / name / "data.npz", sp.csr_array(columns))
+        configs[name] = changed_config(configs[name], {"kmeans": {"data": str(folder / name / "data.npz")}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "CELLS", CELLS)
+        together(run_offline, configs)
+    return World(folder, configs, CELLS)
+
+
+def by_rows(folder: Path) -> World:
+    """As for `beaver`, with fewer rows and iterations, and one column in a shard."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_parties, "ROWS", 60)
+        patch.setattr(train_parties, "HALF", 34)
+        patch.setattr(train_parties, "ROWS_PER_SHARD", 17)
+        return make_world(folder, "horizontal", CLUSTERS, max_iter=ITERATIONS, products="he")
+
+
+def in_threads(world: World) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "CELLS", world.cells)
+        together(run_train, {name: world.configs[name] for name in BOTH})
+
+
+def everything(world: World) -> dict[str, bytes]:
+    """All shares at the end: of centroids, too."""
+    kept = {name: world.kept(name) / f"centres/{ITERATIONS}" for name in BOTH}
+    centres = {f"{name}/{file.name}": file.read_bytes() for name, folder in kept.items() for file in folder.iterdir()}
+    return {**shares(world), **centres}
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A world before a run by whole iterations, and what the run gave."""
+
+    world: World
+    shares: dict[str, bytes]
+    results: dict[str, Any]
+    messages: Mapping[str, list[tuple[Key, int]]]
+
+    @classmethod
+    def of(cls, world: World, folder: Path) -> "Undisturbed":
+        trained = world.copied(folder, engine={"rounds": "whole"})
+        with pytest.MonkeyPatch.context() as patch:
+            keep_messages(patch)
+            in_threads(trained)
+        messages = {
+            name: [
+                (key, sum(each.nbytes for each in arrays.values())) for key, arrays in received(trained.configs[name])
+            ]
+            for name in BOTH
+        }
+        return cls(world, everything(trained), results(trained), messages)
+
+    def check(self, world: World) -> None:
+        assert everything(world) == self.shares
+        assert results(world) == self.results
+
+
+@pytest.fixture(scope="module")
+def columns(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("columns")
+    return Undisturbed.of(by_columns(folder / "new"), folder / "trained")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("rows")
+    return Undisturbed.of(by_rows(folder / "new"), folder / "trained")
+
+
+# What comes out.
+
+
+def means(table: np.ndarray[Any, Any], labels: list[int]) -> np.ndarray[Any, Any]:
+    return np.array([table[np.array(labels) == cluster].mean(axis=0) for cluster in range(CLUSTERS)])
+
+
+def numbers(found: list[dict[str, Any]]) -> np.ndarray[Any, Any]:
+    """Centroids without their names."""
+    return np.array([[value for name, value in row.items() if name != "cluster"] for row in found])
+
+
+def labels_in(expected: Undisturbed, name: str) -> list[int]:
+    return [row["cluster"] for row in expected.results[_file(expected, name, "assignments")]]
+
+
+def _file(expected: Undisturbed, name: str, what: str) -> str:
+    return next(file for file in expected.results if file.startswith(f"{name}/") and file.endswith(f"{what}.parquet"))
+
+
+def test_centroids_by_columns_are_the_means_of_their_rows(columns: Undisturbed) -> None:
+    labels = labels_in(columns, "payco")
+    assert labels == labels_in(columns, "shop")
+    assert set(labels) == set(range(CLUSTERS))
+    for name, part in zip(BOTH, np.split(matrix(), [WIDTHS["payco"]], axis=1), strict=True):
+        found = numbers(columns.results[_file(columns, name, "centroids")])
+        np.testing.assert_allclose(found, means(part, labels), rtol=0, atol=2.0**-14)
+
+
+def test_centroids_by_rows_are_the_means_of_their_rows(rows: Undisturbed) -> None:
+    tables = [pq.read_table(rows.world.data(name)) for name in BOTH]
+    table = np.concatenate([np.column_stack([column.to_numpy() for column in each.columns]) for each in tables])
+    labels = labels_in(rows, "payco") + labels_in(rows, "shop")
+    assert len(labels) == len(table) == 60
+    assert set(labels) == set(range(CLUSTERS))
+    for name in BOTH:
+        found = numbers(rows.results[_file(rows, name, "centroids")])
+        np.testing.assert_allclose(found, means(table, labels), rtol=0, atol=2.0**-8)
+
+
+@pytest.mark.parametrize("which", ["columns", "rows"])
+def test_the_store_says_he_and_no_matrix_is_sent(which: str, request: pytest.FixtureRequest) -> None:
+    expected: Undisturbed = request.getfixturevalue(which)
+    for name in BOTH:
+        stages = Counter(key.address.stage for key, _ in expected.messages[name])
+        assert {"encrypt.00.encrypt", "distance.00.cross", "update.01.cross", "unmask.00.unmask"} <= stages.keys()
+        assert not any("operand" in stage for stage in stages)
+
+
+def test_one_shard_of_columns_has_two_owners(columns: Undisturbed) -> None:
+    shards = {key.address.shard for key, _ in columns.messages["payco"] if key.address.stage == "unmask.00.unmask"}
+    assert shards == {0, 1, 2, 3}
+
+
+# However it is run.
+
+
+def test_stages_and_whole_iterations_give_the_same_shares(columns: Undisturbed, tmp_path: Path) -> None:
+    """With several shards of columns, so that unmasking is a Beam stage, too."""
+    world = columns.world.copied(tmp_path / "world", engine={"rounds": "whole"})
+    world = world.altered("shop", engine={"rounds": "stages"})
+    in_threads(world)
+    columns.check(world)
+
+
+def test_workers_that_are_processes_give_the_same_shares(columns: Undisturbed, tmp_path: Path) -> None:
+    """Real worker processes of one party, for both iterations at once; they read its keys. Nothing is opened."""
+    fields = {"iterations_per_pipeline": ITERATIONS, "reveal": {"assignments": (), "centroids": ()}}
+    world = columns.world.copied(tmp_path / "world", kmeans=fields)
+    world = world.altered("payco", engine={"rounds": "stages", "workers": 2, "spread": "processes"})
+    in_threads(world)
+    assert everything(world) == columns.shares
+
+
+# Whoever dies.
+
+
+def named(what: str, number: int = 1) -> Strike:
+    """As a file is about to get its name."""
+    return Strike(what, number, "os.rename")
+
+
+def sending(iteration: int, stage: str, number: int = 1) -> Strike:
+    """As the message of some shard is about to be put where the peer finds it, and the others are not."""
+    return named(f"test/{iteration}/{stage}/", number)
+
+
+def test_parties_killed_in_every_stage_with_ciphertexts_go_on(rows: Undisturbed, tmp_path: Path) -> None:
+    """The one runs stage by stage, the other whole iterations; the moments stand in the order in which they come."""
+    world = rows.world.copied(tmp_path / "world", exchange={"kind": "files"})
+    world = world.altered("payco", engine={"rounds": "stages"})
+    strikes = {
+        "payco": [
+            sending(0, "encrypt.00.encrypt", 2),
+            named("encrypted/0/", 2),
+            sending(0, "distance.00.cross", 3),
+            sending(0, "update.01.cross", 3),
+            sending(0, "unmask.00.unmask", 2),
+            named("centres/1/", 2),
+        ],
+        "shop": [named("encrypted/1/", 2), sending(1, "update.01.cross", 2), sending(1, "unmask.00.unmask")],
+    }
+    play(world, strikes)
+    rows.check(world)
+
+
+def test_a_party_killed_while_it_makes_ciphertexts_makes_the_same_ones(rows: Undisturbed, tmp_path: Path) -> None:
+    """All begin again with what they have: the same keys, and the same bytes where some were lost."""
+    world = rows.world.copied(tmp_path / "world")
+    before = {name: stored(world, name) for name in BOTH}
+    for config in world.configs.values():
+        (config.offline().run_folder / "farewell").unlink()
+        shutil.rmtree(config.storage / "inbox" / config.offline().run, ignore_errors=True)
+    for name in BOTH:
+        (world.configs[name].store_folder / "manifest.json").unlink()
+    for file in (world.configs["payco"].store_folder / "ciphers").rglob("*.arrow"):
+        file.unlink()
+    others = [offline(world, name) for name in world.configs if name != "payco"]
+    assert offline(world, "payco", named("ciphers/0/1/")).wait()[0] == -signal.SIGKILL
+    ended = [each.wait() for each in (offline(world, "payco"), *others)]
+    assert [code for code, _ in ended] == [0] * 3, ended
+    assert {name: stored(world, name) for name in BOTH} == before
+
+
+def offline(world: World, name: str, strike: Strike | None = None) -> Training:
+    return Training(world.configs[name], world.folder, strike, {}, world.cells, "offline")
+
+
+def stored(world: World, name: str) -> dict[str, bytes]:
+    """All that is in a store, but for what a party that died had begun to write."""
+    folder = world.configs[name].store_folder
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.suffix != ".part"]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
