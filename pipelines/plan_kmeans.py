@@ -14,6 +14,7 @@ from veilmeans.pipelines.jobs import job_of, job_plan, kmeans_of
 from veilmeans.pipelines.prepare import runs_whole
 from veilmeans.pipelines.settle import choices, own_costs
 from veilmeans.pipelines.train import get_ready
+from veilmeans.pipelines.triples import settled_engines
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.plan import Plan
@@ -40,7 +41,7 @@ def plan_kmeans(config: JobConfig) -> RenderableType:
     load_identity(config)
     load_peer_certificates(config)
     ready = get_ready(config)
-    plan = job_plan(config, ready.store.manifest.engines)
+    plan = job_plan(config, settled_engines(config, ready.store))
     return Group(*_heading(config, ready.kmeans), _table(config, plan), *_opened(config))
 
 

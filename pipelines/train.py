@@ -36,7 +36,7 @@ from veilmeans.pipelines.report import RunReport, sent
 from veilmeans.pipelines.resume import collect, newest_checkpoint
 from veilmeans.pipelines.reveal import Finished, reveal_results
 from veilmeans.pipelines.start import own_squares, start_share
-from veilmeans.pipelines.triples import check_claim, claim_triples, open_store
+from veilmeans.pipelines.triples import check_claim, claim_triples, open_store, settled_engines
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.terms import Terms
@@ -98,9 +98,10 @@ def get_ready(config: JobConfig) -> Ready:
     if scaling is not None:
         check_whole(config, encode_data(config, scan, scaling))
     store = open_store(config, job.max_iter)
-    kmeans = kmeans_of(config, store.manifest.engines)
+    engines = settled_engines(config, store)
+    kmeans = kmeans_of(config, engines)
     binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=LOCAL_FIELDS | {"reveal"}))
-    terms = train_terms(config, job, scan, store.manifest.engines, binding)
+    terms = train_terms(config, job, scan, engines, binding)
     check_bindings(config.run_folder, config.party, terms)
     return Ready(config, job, kmeans, scan, scaling, store, binding, terms)
 

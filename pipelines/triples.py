@@ -5,11 +5,12 @@ import numpy as np
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.keyring import load_keyring
 from veilmeans.io.triples import Manifest, TripleStore
-from veilmeans.pipelines.jobs import job_digest, job_plan
+from veilmeans.pipelines.jobs import asked_engines, job_digest, job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import Key
+from veilmeans.transforms.engines import Chosen
 
 _STAGE = "triples"
 
@@ -19,10 +20,15 @@ def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     job_digest(config)  # a mistake in the configuration is told before a missing store
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
-    store.require(iterations=iterations, plan=job_plan(config, store.manifest.engines or None).digest())
+    store.require(iterations=iterations, plan=job_plan(config, settled_engines(config, store)).digest())
     if any("he" in chosen for chosen in store.manifest.engines):
         load_keyring(config.store_folder, config.me)  # keys that are missing are told before anything is sent
     return store
+
+
+def settled_engines(config: JobConfig, store: TripleStore) -> Chosen:
+    """The engines that a store was made for."""
+    return store.manifest.engines or asked_engines(config)
 
 
 def _check_engines(config: JobConfig, manifest: Manifest) -> None:

@@ -1,6 +1,8 @@
 """The Beam executor on Flink and Prism: the same shares as the bare one, a real barrier, errors that come through."""
 
+import os
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +18,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from chain_party import chain, read_output, write_inputs
 from engines import Engine, EngineError, need_tools, running
 from parties import TRIPLES, deal_stores, in_parallel, joined, make_configs, write_config
-from test_executors import ROUNDS, make_shards, start
+from test_executors import ROUNDS, make_shards
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 
 ENGINES = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("flink", "prism")]
 SHARDS = 16
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -81,6 +84,13 @@ def test_missing_tools_are_named_in_one_sentence(tmp_path: Path, monkeypatch: py
     with pytest.raises(EngineError) as refusal:
         need_tools()
     assert str(refusal.value) == "make test-flink needs go, java, mvn on the PATH; missing: go, mvn"
+
+
+def start(file: Path, *flags: str) -> "subprocess.Popen[str]":
+    """A party as an interpreter of its own, as a user's would be: engines start workers from it."""
+    command = [sys.executable, str(HERE / "chain_party.py"), str(file), "--rounds", str(ROUNDS), *flags]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def run_chain(

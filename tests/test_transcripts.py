@@ -16,17 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parties import shapes_of
 from test_protocols import LIMIT, chi_square
 from veilmeans.crypto import prg, ring
 from veilmeans.crypto.correlations import And, Kind, Mul
 from veilmeans.io.triples import Manifest, StoreRun, TripleStore, correction_name
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.layout import Block
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.compare import Comparison, sign
-from veilmeans.transforms.cross import CrossProduct, cross, mask_operand
+from veilmeans.transforms.cross import CrossProduct, block_state, cross, mask_operand
 from veilmeans.transforms.deal import deal
 from veilmeans.transforms.divide import Division, divide, reciprocal
+from veilmeans.transforms.homomorphic import Homomorphic
 from veilmeans.transforms.inject import inject, to_arithmetic
 from veilmeans.transforms.minimum import Tree, minimum
 from veilmeans.transforms.multiply import MULTIPLY, multiply
@@ -100,6 +103,9 @@ class Marking:
     def correlated(self, kind: Kind, part: str) -> Array:
         return self._marked(Need(self.scope, kind).label(part), self.inner.correlated(kind, part))
 
+    def homomorphic(self) -> Homomorphic:
+        return self.inner.homomorphic()
+
     def scoped(self, scope: str) -> "Marking":
         return Marking(self.inner.scoped(scope), self.given, self.sending, self.scope + scope)
 
@@ -124,8 +130,7 @@ class Seen:
 
 def needs_of(protocol: Protocol, states: Sequence[Arrays]) -> dict[str, tuple[Need, ...]]:
     """What the dealer has to make."""
-    shapes = [{name: (array.shape, str(array.dtype)) for name, array in state.items()} for state in states]
-    return {stage.name: stage.needs for stage in trace(protocol, shapes)}
+    return {stage.name: stage.needs for stage in trace(protocol, [shapes_of(state) for state in states])}
 
 
 @dataclass
@@ -247,12 +252,14 @@ def on_distances(parties: int, k: int, tree: Tree) -> Case:
 
 def on_matrices(parties: int) -> Case:
     """X is rows × 32 at each party, Y has 32 × 32, C rows × 32."""
-    protocol = mask_operand() + cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))
+    products = cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))
+    protocol = mask_operand(frozenset(range(parties))) + products
 
     def begin(which: int, rows: int) -> list[Arrays]:
         y, c = (words(parties, which * CONSTANT, shape) for shape in ((32, 32), (rows // 32, 32)))
         right = {f"y{i}": y for i in range(parties)} | {f"c{i}": c for i in range(parties)}
-        return states(x=[np.full((rows // 32, 32), which * CONSTANT, ring.DTYPE)] * parties, **right)
+        block = [block_state(Block(rows // 32, (32,) * parties))["block"]] * parties
+        return states(x=[np.full((rows // 32, 32), which * CONSTANT, ring.DTYPE)] * parties, block=block, **right)
 
     return Case(protocol.named("cross"), parties, begin)
 
