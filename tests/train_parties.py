@@ -175,7 +175,7 @@ _CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "shutil
 
 
 class Training(Line):
-    """`veilmeans train`, or another command, of one party as a process, which may have to die.
+    """`veilmeans train` of one party as a process, which may have to die.
 
     Threads take turns: whoever starts a process also reads how the others have ended.
     """
@@ -183,20 +183,14 @@ class Training(Line):
     _turn = threading.Lock()
 
     def __init__(
-        self,
-        config: JobConfig,
-        folder: Path,
-        strike: Strike | None,
-        fields: Mapping[str, Any],
-        cells: int,
-        command: str = "train",
+        self, config: JobConfig, folder: Path, strike: Strike | None, fields: Mapping[str, Any], cells: int
     ) -> None:
         file = write_config(config, folder / f"{config.party}.yaml")
         if fields:
             file.write_text(yaml.safe_dump(merged(yaml.safe_load(file.read_text()), fields)))
         self.log = folder / f"{config.party}-{time.monotonic_ns()}.log"
         with self._turn:
-            self.process = in_a_process(_train, [command, "--config", str(file)], self.log, strike, cells)
+            self.process = in_a_process(_train, ["train", "--config", str(file)], self.log, strike, cells)
 
     def kill(self) -> None:
         with self._turn:
