@@ -56,6 +56,8 @@ def evidence_of(config: JobConfig, folder: Path) -> Evidence:
     return Evidence(arrays, raw)
 
 
+_PUBLIC = ("indptr", "indices", "shape", "block", "columns")
+"""Arrays of a party's own files that tell shapes."""
 _TAGGED = ("checkpoints", "centres", "assignments", "operands", "opened", "encrypted")
 """Folders whose files begin with a tag."""
 
@@ -67,7 +69,7 @@ def _arrays_in(where: str, data: bytes) -> Iterator[tuple[str, Array]]:
     if where.endswith(".arrow") and "ids" not in Path(where).name:
         tagged = any(f"/{kind}/" in where for kind in _TAGGED)
         arrays = from_stream(pa.py_buffer(data[64 if tagged else 0 :]))
-        yield from ((name, array) for name, array in arrays.items() if name not in ("indptr", "indices", "shape"))
+        yield from ((name, array) for name, array in arrays.items() if name not in _PUBLIC)
 
 
 # What is hidden.
