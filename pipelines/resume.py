@@ -12,7 +12,7 @@ from veilmeans.io.exchange import Exchange
 from veilmeans.io.files import write_text
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
-from veilmeans.transforms.lloyd import Job, kept
+from veilmeans.transforms.job import Job, kept
 
 log = logging.getLogger(__name__)
 

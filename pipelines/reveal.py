@@ -32,9 +32,11 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.shard import Shard
+from veilmeans.transforms.at_once import run_and_report
 from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol
-from veilmeans.transforms.lloyd import Job, Seated, kept, read_centroids, run_and_report, stopped
+from veilmeans.transforms.job import Job, kept, read_centroids, stopped
+from veilmeans.transforms.lloyd import Seated
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 from veilmeans.transforms.seat import OpenSeat, Seat
 

@@ -40,9 +40,11 @@ from veilmeans.pipelines.triples import check_claim, claim_triples, open_store, 
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.terms import Terms
+from veilmeans.transforms.at_once import write_start
 from veilmeans.transforms.bare import Tallies
+from veilmeans.transforms.job import Job, kept, stopped
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.lloyd import ExchangeOperands, Job, LloydIteration, kept, stopped, write_start
+from veilmeans.transforms.lloyd import ExchangeOperands, LloydIteration
 from veilmeans.transforms.seat import Seat
 
 log = logging.getLogger(__name__)

@@ -73,7 +73,9 @@ class EngineConfig(Part):
     )
     rows_per_shard: Annotated[int, Field(ge=1, le=1 << 24)] = Field(65_536, description="rows in one shard")
     state: Literal["auto", "memory", "scratch", "value"] = Field(
-        "auto", description="where states wait at the barrier; auto: in memory on DirectRunner, else in scratch"
+        "auto",
+        description="where states wait at the barrier; auto: in memory on DirectRunner, up to 2 million rows; else in "
+        "scratch",
     )
     rounds: Literal["auto", "stages", "whole"] = Field(
         "auto",
@@ -104,6 +106,10 @@ class TriplesConfig(Part):
     )
 
     _check_names = field_validator("store")(_name)
+
+
+_IN_MEMORY = 1 << 21
+"""Rows whose states may wait in memory."""
 
 
 class JobConfig(Part):
@@ -229,10 +235,16 @@ class JobConfig(Part):
             in_one_process = self.engine.runner == "DirectRunner" and not (
                 self.engine.in_processes or any("multi_processing" in option for option in self.engine.options)
             )
-            state = "memory" if in_one_process else "scratch"
+            state = "memory" if in_one_process and self._rows <= _IN_MEMORY else "scratch"
         if state == "scratch":
             return self.scratch or str(self.storage / "scratch")
         return f"memory/{self.party}" if state == "memory" else state
+
+    @property
+    def _rows(self) -> int:
+        """Of the K-means job, all parties' together."""
+        rows = self.kmeans.rows if self.kmeans else 0
+        return rows if isinstance(rows, int) else sum(rows.values())
 
     def with_flags(self, flags: Sequence[str]) -> "JobConfig":
         """The same with Beam flags from the command line; --runner replaces the configured runner."""

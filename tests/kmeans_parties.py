@@ -31,10 +31,10 @@ from veilmeans.transforms.cross import block_state
 from veilmeans.transforms.deal import deal
 from veilmeans.transforms.homomorphic import CipherSeat, Tables
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.lloyd import add_up, by_columns, column_range, sums_by_columns
 from veilmeans.transforms.rounds import Inbox, Protocol, Stage, without
 from veilmeans.transforms.seat import OpenSeat
 from veilmeans.transforms.sparse import sparse_state
+from veilmeans.transforms.totals import add_up, by_columns, column_range, sums_by_columns
 
 Labels = NDArray[np.intp]
 Integers = NDArray[np.int64]

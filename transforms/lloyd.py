@@ -17,222 +17,30 @@ shard by column shard, which are a side input of all rows; after them, the produ
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import apache_beam as beam
-import numpy as np
 
-from veilmeans.crypto import ring
-from veilmeans.crypto.sparse_product import SparseProduct
-from veilmeans.io.checkpoints import ASSIGNMENTS, ENCRYPTED, OPERANDS, Checkpoints, assignments, centres, encrypted
-from veilmeans.io.keyring import moduli
-from veilmeans.io.prepared import read_rows
 from veilmeans.io.triples import Manifest
-from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
-from veilmeans.schemas.layout import Place
-from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.bare import Tallies, run_bare
-from veilmeans.transforms.beam_rounds import RunProtocol, report
-from veilmeans.transforms.cross import block_state
+from veilmeans.transforms.at_once import finish_iteration, finish_whole, invert, run_and_report, whole_iteration
+from veilmeans.transforms.beam_rounds import RunProtocol
+from veilmeans.transforms.job import (
+    Job,
+    keep_assignments,
+    keep_columns,
+    keep_encrypted,
+    keep_operands,
+    kept,
+    load_centres,
+    load_columns,
+    load_operand,
+    load_operands,
+    stopped,
+)
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.rounds import Protocol
-from veilmeans.transforms.seat import OpenSeat, Seat, checkpoints
-from veilmeans.transforms.sparse import found_in, multiply_found, sparse_state
+from veilmeans.transforms.totals import add_up, column_range, moduli_of, sums_by_columns
 from veilmeans.transforms.triples import CheckTriples, check_shard
-
-
-@dataclass(frozen=True)
-class Job:
-    """One party's side of a K-means run: what it plays, where its own rows are, whether an iteration is one call."""
-
-    kmeans: KMeans
-    seat: Seat
-    prepared: Path
-    whole: bool
-
-    def place(self, shard: int) -> Place:
-        return self.kmeans.layout.places()[shard]
-
-    @property
-    def shards(self) -> list[int]:
-        return list(range(len(self.kmeans.layout.places())))
-
-    @property
-    def column_shards(self) -> list[int]:
-        return list(range(len(self.kmeans.column_shards)))
-
-
-def kept(seat: OpenSeat) -> Checkpoints:
-    """This party's checkpoints of the run."""
-    return checkpoints(seat.folder, seat.seed)
-
-
-def stopped(checkpoint: Arrays) -> bool:
-    """Whether the stop bit was opened as 1."""
-    return bool(checkpoint["stop"].any())
-
-
-def load_own(job: Job, seat: OpenSeat, shard: int, engine: SparseProduct | None = None) -> Arrays:
-    """My own matrix of a shard, its rows × the columns that I own there: dense, or in compressed rows for `he`."""
-    place = job.place(shard)
-    shape = block_state(place.block)
-    if place.owner not in (None, seat.party.index):
-        return {**shape, "x": np.zeros((place.block.rows, 0), ring.DTYPE)}
-    rows = read_rows(job.prepared, place.index)
-    return {**shape, "x": rows.toarray()} if engine is None else {**shape, **sparse_state(rows)}
-
-
-def load_operand(job: Job, seat: OpenSeat, shard: int) -> Arrays:
-    """My own matrix of a shard, if it is to be sent masked."""
-    if seat.party.index in job.kmeans.engines.masked:
-        return load_own(job, seat, shard)
-    return block_state(job.place(shard).block)
-
-
-def load_operands(job: Job, seat: OpenSeat, shard: int, engines: Sequence[SparseProduct | None]) -> Arrays:
-    """My own matrix, and the masked ones of others."""
-    own = load_own(job, seat, shard, engines[seat.party.index])
-    return {**own, **(kept(seat).read_shard(OPERANDS, shard) if job.kmeans.engines.masked else {})}
-
-
-def load_centres(job: Job, seat: OpenSeat) -> Arrays:
-    """Shares of the centroids with which this iteration begins, of all columns, and of their norms."""
-    return {"mu": read_centroids(job, seat, seat.iteration), "u": kept(seat).read(seat.iteration)["u"]}
-
-
-def read_centroids(job: Job, seat: OpenSeat, done: int) -> ring.Ring:
-    """Shares of the centroids (k × d) after so many iterations."""
-    store = kept(seat)
-    parts = [store.read_shard(centres(done), shard)["mu"] for shard in job.column_shards]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-def write_start(job: Job, seat: OpenSeat, share: ring.Ring, squares: ring.Ring, tallies: Tallies) -> None:
-    """Checkpoint 0: the first centroids (k × d), their norms, and this party's own Σ|x|²."""
-    after = run_bare(job.kmeans.norms, seat, by_columns(job.kmeans, "mu", share), tallies)
-    store = kept(seat)
-    for shard, state in after.items():
-        store.write_shard(centres(0), shard, {"mu": state["mu"]})
-    u = ring.total(state["u"] for state in after.values())
-    store.write(0, {"u": u, "x2": squares, "stop": np.zeros(1, np.uint8)})
-
-
-def keep_operands(job: Job, seat: OpenSeat, shard: int, state: Arrays) -> None:
-    """Store what the others sent."""
-    del job
-    names = [f"e{peer}" for peer in seat.party.others]
-    kept(seat).write_shard(OPERANDS, shard, {name: state[name] for name in names if name in state})
-
-
-def keep_assignments(seat: OpenSeat, shard: int, state: Arrays) -> None:
-    kept(seat).write_shard(assignments(seat.iteration + 1), shard, {"c": state["c"]})
-
-
-def add_up(parts: Iterable[Arrays], moduli: Mapping[int, int] | None = None) -> dict[str, Array]:
-    """Σ of the parts' shares by their names, and products of their ciphertexts; a part need not have all of them."""
-    parts = list(parts)
-    found = multiply_found(parts, moduli or {})
-    by_name: dict[str, list[Array]] = {}
-    for part in parts:
-        for name, array in part.items():
-            if name not in found:
-                by_name.setdefault(name, []).append(array)
-    return {**{name: ring.total(arrays) for name, arrays in by_name.items()}, **found}
-
-
-def by_columns(kmeans: KMeans, name: str, table: Array) -> dict[int, dict[str, Array]]:
-    """A table of all d columns, shard by shard."""
-    return {shard: {name: np.ascontiguousarray(table[:, cut])} for shard, cut in enumerate(kmeans.column_shards)}
-
-
-def sums_by_columns(kmeans: KMeans, party: Party, sums: Arrays) -> dict[int, dict[str, Array]]:
-    """Sums of all columns, and what was accumulated in ciphertexts for my own, column shard by column shard."""
-    parts = by_columns(kmeans, "s", sums["s"])
-    own = kmeans.layout.own_columns(party.index)
-    for part, cut in zip(parts.values(), kmeans.column_shards, strict=True):
-        first, last = max(cut.start, own.start), max(own.start, min(cut.stop, own.stop))
-        part |= found_in(sums, party, first - own.start, max(first, last) - own.start)
-    return parts
-
-
-def column_range(kmeans: KMeans, shard: int) -> dict[str, Array]:
-    """Which columns a column shard has, into its state."""
-    cut = kmeans.column_shards[shard]
-    return {"columns": np.array([cut.start, cut.stop])}
-
-
-def moduli_of(job: Job) -> dict[int, int]:
-    """The peers' public moduli, where ciphertexts are multiplied."""
-    if job.kmeans.engines.cipher is None:
-        return {}
-    return moduli(job.seat.config.store_folder, job.seat.config.me)
-
-
-def invert(job: Job, seat: OpenSeat, counts: Arrays) -> Arrays:
-    """What every column shard's quotient needs of the counts."""
-    inverse = run_and_report(job.kmeans.reciprocal, seat, {0: {"n": counts["n"]}})[0]
-    return {name: inverse[name] for name in ("v", "y", "empty")}
-
-
-def load_columns(seat: OpenSeat, shard: int) -> Arrays:
-    """Shares of a column shard's centroids with which this iteration begins."""
-    return kept(seat).read_shard(centres(seat.iteration), shard)
-
-
-def keep_encrypted(seat: OpenSeat, shard: int, received: Arrays) -> None:
-    """The peers' encrypted centroids of a column shard, for all rows of this iteration."""
-    kept(seat).write_shard(encrypted(seat.iteration), shard, received)
-
-
-def keep_columns(seat: OpenSeat, shard: int, after: Arrays) -> Arrays:
-    """A column shard's new centroids to disk; what is left is to be added up over the shards."""
-    kept(seat).write_shard(centres(seat.iteration + 1), shard, {"mu": after["mu"]})
-    return {name: after[name] for name in ("u", "esd")}
-
-
-def finish_iteration(job: Job, seat: OpenSeat, totals: Arrays) -> int:
-    """From the counts and what the column shards add up to, the checkpoint; how many iterations are done."""
-    store = kept(seat)
-    state = {**totals, "x2": store.read(seat.iteration)["x2"]}
-    after = run_and_report(job.kmeans.finish, seat, {0: state})[0]
-    done = seat.iteration + 1
-    store.write(done, after)
-    store.drop(ASSIGNMENTS, before=done - 1)
-    store.drop(ENCRYPTED, before=done)
-    return done
-
-
-def encrypt_whole(job: Job, seat: OpenSeat) -> None:
-    """The encrypted centroids of all column shards in this call."""
-    if job.kmeans.encrypt is None:
-        return
-    states = {s: {**load_columns(seat, s), **column_range(job.kmeans, s)} for s in job.column_shards}
-    for shard, received in run_and_report(job.kmeans.encrypt, seat, states).items():
-        keep_encrypted(seat, shard, received)
-
-
-def finish_whole(job: Job, seat: OpenSeat, sums: Arrays) -> int:
-    """All work on the centres in this call, in the order in which `CentresByColumns` does it: a peer may be there."""
-    inverse = invert(job, seat, sums)
-    parts: Mapping[int, Arrays] = sums_by_columns(job.kmeans, seat.party, sums)
-    if job.kmeans.unmask is not None:
-        wide = {shard: {**part, **column_range(job.kmeans, shard)} for shard, part in parts.items()}
-        parts = run_and_report(job.kmeans.unmask, seat, wide)
-    states = {shard: {"s": part["s"], **inverse, **load_columns(seat, shard)} for shard, part in parts.items()}
-    after = run_and_report(job.kmeans.quotient, seat, states)
-    totals = add_up(keep_columns(seat, shard, state) for shard, state in after.items())
-    return finish_iteration(job, seat, {**totals, "n": sums["n"]})
-
-
-def run_and_report(protocol: Protocol, seat: OpenSeat, shards: Mapping[int, Arrays]) -> dict[int, Arrays]:
-    """All rounds in this call, with their costs in Beam's metrics."""
-    tallies: Tallies = {}
-    after = run_bare(protocol, seat, shards, tallies)
-    for stage, tally in tallies.items():
-        report(stage, tally)
-    return after
 
 
 class Seated(beam.DoFn):
@@ -368,16 +176,7 @@ class WholeIteration(Seated):
             return
         for shard in max(job.shards, job.column_shards, key=len):
             check_shard(seat.triples, self.manifest, seat.iteration, shard)
-        encrypt_whole(job, seat)
-        begin, engines = load_centres(job, seat), job.kmeans.engines
-        states: dict[int, Arrays] = {s: {**load_operands(job, seat, s, engines.distance), **begin} for s in job.shards}
-        states = run_and_report(job.kmeans.distance, seat, states)
-        states = run_and_report(job.kmeans.assign, seat, states)
-        for shard, state in states.items():
-            keep_assignments(seat, shard, state)
-        states = {s: {**state, **load_operands(job, seat, s, engines.update)} for s, state in states.items()}
-        sums = run_and_report(job.kmeans.update, seat, states)
-        yield finish_whole(job, seat, add_up(sums.values(), moduli_of(job)))
+        yield whole_iteration(job, seat)
 
 
 @dataclass
@@ -518,7 +317,7 @@ class LoadOwn(Seated):
 
 class KeepOperands(Seated):
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        keep_operands(self.job, self.seat, element[0], element[1].arrays)
+        keep_operands(self.seat, element[0], element[1].arrays)
         yield element[0]
 
 
@@ -526,7 +325,7 @@ class WholeOperands(Seated):
     def process(self, shards: list[int]) -> Iterator[int]:
         own = {shard: load_operand(self.job, self.seat, shard) for shard in shards}
         for shard, state in run_and_report(self.job.kmeans.operand, self.seat, own).items():
-            keep_operands(self.job, self.seat, shard, state)
+            keep_operands(self.seat, shard, state)
             yield shard
 
 
