@@ -119,9 +119,9 @@ class JobConfig(Part):
     run: str = Field(description="the run's name, agreed by all; a new one for new data or a new configuration")
     parties: Annotated[tuple[str, ...], Field(min_length=2)] = Field(description="all parties in the agreed order")
     dealer: str | None = Field(None, description="who deals correlated randomness; never sees data")
-    certificate: Path
-    key: Path
-    seed: Path
+    certificate: Path = Field(description="our certificate, of which every peer has a copy")
+    key: Path = Field(description="our private key (0600)")
+    seed: Path = Field(description="the seed of our masks (0600)")
     storage: Path = Field(description="our folder for messages, state and results")
     scratch: str | None = Field(None, description="folder for engine.state: scratch; default: storage/scratch")
     listen: str | None = Field(None, description="host:port on which our gateway listens")

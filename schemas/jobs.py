@@ -46,7 +46,7 @@ Counts = int | dict[str, int]
 class NormaliseConfig(Part):
     """How values are brought to one scale: minmax to [0, 1], zscore to mean 0 and deviation 1, or none."""
 
-    method: Literal["minmax", "zscore", "none"] = "minmax"
+    method: Literal["minmax", "zscore", "none"] = Field("minmax", description="agreed by all")
     bound: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="largest magnitude of a normalised value; minmax: 1, zscore: 16 if not said; agreed by all"
     )
@@ -111,8 +111,8 @@ Engine = Literal["auto", "beaver", "he"]
 class EnginesConfig(Part):
     """How the products with one party's matrix are computed."""
 
-    distance: Engine = "auto"
-    update: Engine = "auto"
+    distance: Engine = Field("auto", description="of X·μᵀ")
+    update: Engine = Field("auto", description="of Xᵀ·C")
 
 
 class SparseConfig(Part):
