@@ -173,10 +173,12 @@ class JobConfig(Part):
         for field, value in (("rows", job.rows), ("features", job.features)):
             if isinstance(value, dict) and set(value) != set(self.parties):
                 raise ValueError(f"kmeans.{field}: must name exactly {', '.join(self.parties)}")
-        for field in ("assignments", "centroids", "inertia"):
-            strangers = set(getattr(job.reveal, field)) - set(self.parties)
+        named = {f"reveal.{field}": getattr(job.reveal, field) for field in ("assignments", "centroids", "inertia")}
+        named |= {"sparse": job.sparse, "products": job.products if isinstance(job.products, dict) else ()}
+        for field, names in named.items():
+            strangers = set(names) - set(self.parties)
             if strangers:
-                raise ValueError(f"kmeans.reveal.{field}: {min(strangers)!r} is none of the parties")
+                raise ValueError(f"kmeans.{field}: {min(strangers)!r} is none of the parties")
 
     def _check_exchange(self) -> None:
         if self.exchange.kind == "gateway":
@@ -275,18 +277,23 @@ def load_config(file: Path) -> JobConfig:
         raise ConfigError(f"{file}: {_first_mistake(error)}") from None
 
 
-_KINDS = ("int", "dict[str,int]")
+_KIND = re.compile(r"int|(literal|dict|union)\[.*|[A-Z]\w*Config")
 """What pydantic adds to a field's name where it may be one or the other."""
 _FIELD = re.compile(r"[a-z_]+(\.\w+)*: ")
 """A sentence that begins with the name of a field below."""
 
 
 def _first_mistake(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
-    what = first["msg"].removeprefix("Value error, ")
+    """The first; where a field may be one or the other, what is wrong with the one that fits best."""
+    mistakes = [(_field(each["loc"]), each["msg"]) for each in error.errors(include_url=False)]
+    field, what = max((each for each in mistakes if each[0].startswith(mistakes[0][0])), key=lambda each: len(each[0]))
+    what = what.removeprefix("Value error, ")
     below = field and _FIELD.match(what)
     return f"{field}.{what}" if below else f"{field}: {what}" if field else what
+
+
+def _field(place: Sequence[int | str]) -> str:
+    return ".".join(str(part) for part in place if not _KIND.fullmatch(str(part)))
 
 
 def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:
