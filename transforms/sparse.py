@@ -141,15 +141,14 @@ def encrypt_centres(wide: Wide) -> Protocol:
 def _send_centres(wide: Wide, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     he, mu = randomness.homomorphic(), require(state, "mu")
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
-    made: dict[tuple[str, int, int], Array] = {}
+    made: dict[str, Array] = {}
     for owner, product in wide.owners(state):
         part = wide.owned(owner, state)
-        known = (_label(product), part.start, part.stop)
+        label = f"{_label(product)}.{part.start}.{part.stop}"
         if owner != party.index:
-            if known not in made:
-                label = f"{_label(product)}.{part.start}.{part.stop}"
-                made[known] = he.encrypt(label, party, product, np.ascontiguousarray(mu[:, part].T))
-            messages[owner]["y"] = made[known]
+            if label not in made:
+                made[label] = he.encrypt(label, party, product, np.ascontiguousarray(mu[:, part].T))
+            messages[owner]["y"] = made[label]
     return Sent(state, to=messages)
 
 
