@@ -9,7 +9,7 @@ from rich.table import Table
 
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.pipelines.aggregate import opened_statistics
-from veilmeans.pipelines.engines import explain
+from veilmeans.pipelines.choice import explain
 from veilmeans.pipelines.jobs import job_of, job_plan, kmeans_of
 from veilmeans.pipelines.prepare import runs_whole
 from veilmeans.pipelines.settle import choices, own_costs

@@ -7,8 +7,8 @@ and the dealer; everyone then goes by the slowest of each cost and chooses alike
 from collections.abc import Mapping, Sequence
 
 from veilmeans.pipelines.calibrate import calibrate
+from veilmeans.pipelines.choice import ENGINES, Choice, choose
 from veilmeans.pipelines.costs import Costs, Link, Owner, slowest
-from veilmeans.pipelines.engines import ENGINES, Choice, choose
 from veilmeans.pipelines.jobs import asked_engines, bounds_of, cipher_of, job_of, layout_of, store_iterations
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError

@@ -19,8 +19,8 @@ from veilmeans.crypto import multiexp
 from veilmeans.crypto.sparse_product import Cipher, SparseProduct, grouped
 from veilmeans.pipelines import calibrate as calibration
 from veilmeans.pipelines.calibrate import calibrate
+from veilmeans.pipelines.choice import ENGINES, Choice, choose, explain
 from veilmeans.pipelines.costs import Costs, Link, Owner, estimate, short, slowest
-from veilmeans.pipelines.engines import ENGINES, Choice, choose, explain
 from veilmeans.schemas.config import Shape
 
 CIPHER = Cipher("okamoto-uchiyama", 2048)
