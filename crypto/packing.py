@@ -64,8 +64,11 @@ class Slots:
         masks = np.array(random, np.uint8)
         masks[..., -1] &= 0xFF >> (-(self.bound + self.sigma) % 8)
         offset = sum(mpz(1) << (slot * self.width + self.bound) for slot in range(self.count))
-        words = np.ascontiguousarray(masks[..., :8]).view(_WORD)[..., 0]
-        return [plain + offset for plain in self._join(masks)], words.astype(ring.DTYPE)
+        return [plain + offset for plain in self._join(masks)], self.residues(masks)
+
+    def residues(self, random: NDArray[np.uint8]) -> ring.Ring:
+        """R mod 2^64 alone: its lowest bytes, of which none are cut."""
+        return np.ascontiguousarray(random[..., :8]).view(_WORD)[..., 0].astype(ring.DTYPE)
 
     def _join(self, slots: NDArray[np.uint8]) -> list[mpz]:
         """Bytes (rows, count, some) as plaintexts."""

@@ -80,7 +80,7 @@ def kmeans_of(config: JobConfig, chosen: Chosen | None = None) -> KMeans:
 
     `chosen`: the engines of each party's products. Before they are, `auto` stands for `beaver`.
     """
-    job = job_of(config)
+    job = config.needed_kmeans
     layout = layout_of(config, job)
     tree = _tree(job, layout)
     centres = Centres(
@@ -110,22 +110,15 @@ def _magnitude(job: KMeansJob) -> int:
 
 def bounds_of(config: JobConfig) -> Bounds:
     """What homomorphic products of a K-means job may assume."""
-    job = job_of(config)
+    job = config.needed_kmeans
     whole = tuple(party in job.sparse and job.sparse[party].whole for party in config.parties)
     return Bounds(layout_of(config, job), job.clusters, _magnitude(job), whole, store_iterations(config))
 
 
 def cipher_of(config: JobConfig) -> Cipher:
     """The cryptosystem of a K-means job's homomorphic products, if it has any."""
-    cipher = job_of(config).cipher
+    cipher = config.needed_kmeans.cipher
     return Cipher(cipher.scheme, cipher.bits)
-
-
-def job_of(config: JobConfig) -> KMeansJob:
-    """The K-means job of a configuration; a ConfigError if there is none."""
-    if config.kmeans is None:
-        raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
-    return config.kmeans
 
 
 def _engines(config: JobConfig, chosen: Chosen) -> Engines:

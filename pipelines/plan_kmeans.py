@@ -10,7 +10,7 @@ from rich.table import Table
 from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.pipelines.aggregate import opened_statistics
 from veilmeans.pipelines.choice import explain
-from veilmeans.pipelines.jobs import job_of, job_plan, kmeans_of
+from veilmeans.pipelines.jobs import job_plan, kmeans_of
 from veilmeans.pipelines.prepare import runs_whole
 from veilmeans.pipelines.settle import choices, own_costs
 from veilmeans.pipelines.train import get_ready
@@ -54,7 +54,7 @@ def plan_ahead(config: JobConfig) -> RenderableType:
 
 
 def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
-    job, layout = job_of(config), kmeans.layout
+    job, layout = config.needed_kmeans, kmeans.layout
     tree = kmeans.tree
     kept = f"{tree.compare_bits - tree.drop} of {tree.compare_bits} bits"
     how = "one call an iteration" if runs_whole(config, kmeans) else "a Beam stage for each round"
@@ -80,7 +80,7 @@ def _table(config: JobConfig, plan: Plan) -> Table:
 
 def _opened(config: JobConfig) -> list[str]:
     """What will be opened, and to whom."""
-    job = job_of(config)
+    job = config.needed_kmeans
     lines = (
         [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"] if job.tol else []
     )

@@ -34,9 +34,7 @@ def runs_whole(config: JobConfig, kmeans: KMeans) -> bool:
 
 def kmeans_job(config: JobConfig) -> KMeansJob:
     """The job in a party's configuration, checked to be whole."""
-    job = config.kmeans
-    if job is None:
-        raise ConfigError(f"the configuration of {config.party} has no K-means job: add `kmeans:`")
+    job = config.needed_kmeans
     if config.party not in config.parties:
         raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans offline`")
     if job.data is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from veilmeans.pipelines.calibrate import calibrate
 from veilmeans.pipelines.choice import ENGINES, Choice, choose
 from veilmeans.pipelines.costs import Costs, Link, Owner, slowest
-from veilmeans.pipelines.jobs import asked_engines, bounds_of, cipher_of, job_of, layout_of, store_iterations
+from veilmeans.pipelines.jobs import asked_engines, bounds_of, cipher_of, layout_of, store_iterations
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.jobs import KMeansJob
@@ -42,7 +42,7 @@ def settle_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[
 
 def choices(config: JobConfig, costs: Sequence[Costs]) -> dict[str, Choice]:
     """For each party the engines of its products, and the numbers behind the choice."""
-    job, agreed, iterations = job_of(config), slowest(costs), store_iterations(config)
+    job, agreed, iterations = config.needed_kmeans, slowest(costs), store_iterations(config)
     found = {}
     for index, party in enumerate(config.parties):
         asked = job.engines_of(party)
@@ -62,8 +62,8 @@ def _open(config: JobConfig) -> bool:
         return False
     layout, size = layout_of(config, config.kmeans), cipher_of(config).size
     for index, party in enumerate(config.parties):
-        own, asked = layout.own_columns(index), config.kmeans.engines_of(party)
-        if "auto" in (asked.distance, asked.update) and 8 * (own.stop - own.start) > 2 * size:
+        asked = config.kmeans.engines_of(party)
+        if "auto" in (asked.distance, asked.update) and 8 * layout.features[index] > 2 * size:
             return True
     return False
 
@@ -71,10 +71,9 @@ def _open(config: JobConfig) -> bool:
 def _owner(config: JobConfig, job: KMeansJob, index: int) -> Owner:
     bounds, cipher = bounds_of(config), cipher_of(config)
     told = job.sparse.get(config.parties[index])
-    own = bounds.layout.own_columns(index)
     return Owner(
         bounds.layout.rows[index],
-        own.stop - own.start,
+        bounds.layout.features[index],
         bounds.distance(index, cipher),
         bounds.update(index, cipher),
         None if told is None else told.nonzeros,

@@ -220,6 +220,13 @@ class JobConfig(Part):
             raise ConfigError(f"the configuration of {self.party} describes no store of triples: add `triples:`")
         return self.triples
 
+    @property
+    def needed_kmeans(self) -> KMeansJob:
+        """The K-means job; a ConfigError if the configuration has none."""
+        if self.kmeans is None:
+            raise ConfigError(f"the configuration of {self.party} has no K-means job: add `kmeans:`")
+        return self.kmeans
+
     def online(self) -> "JobConfig":
         """The same without the dealer, who has no part in a run: its certificate is not even pinned."""
         peers = {name: peer for name, peer in self.peers.items() if name in self.parties}

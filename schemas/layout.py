@@ -64,6 +64,12 @@ class Layout:
             return slice(0, self.total_features)
         return Block(0, self.features).columns(party)
 
+    def own_within(self, party: int, columns: slice) -> slice:
+        """Which of some columns a party has values of; an empty slice where it has none of them."""
+        own = self.own_columns(party)
+        start = max(columns.start, own.start)
+        return slice(start, max(start, min(columns.stop, own.stop)))
+
     def places(self) -> list[Place]:
         """All shards; horizontally, the first party's come first."""
         if self.vertical:

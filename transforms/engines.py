@@ -63,16 +63,12 @@ class Bounds:
 
     def distance(self, owner: int, cipher: Cipher) -> SparseProduct:
         """X·μᵀ: sums over the owner's columns."""
-        width = self._width(owner)
+        width = self.layout.features[owner]
         return grouped(self._product(owner, cipher, terms=width, columns=self.k), width)
 
     def update(self, owner: int, cipher: Cipher) -> SparseProduct:
         """Xᵀ·C: sums over the owner's rows."""
         return self._product(owner, cipher, terms=self.layout.rows[owner], columns=max(1, self.k - 1))
-
-    def _width(self, owner: int) -> int:
-        own = self.layout.own_columns(owner)
-        return int(own.stop - own.start)
 
     def _product(self, owner: int, cipher: Cipher, terms: int, columns: int) -> SparseProduct:
         shift = FRACTION_BITS if self.whole[owner] else 0

@@ -203,9 +203,10 @@ class Keyed:
         return masked.reshape(width, product.packs), _rows_of(product, share, width)
 
     def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
-        _checked(party.names[peer], self.keyring.own.public, z)
+        own = self.keyring.own
+        ciphers = _checked(party.names[peer], own.public, z)
         try:
-            values = product.slots.unpack(he.decrypt(self.keyring.own, z))
+            values = product.slots.unpack([own.decrypt(cipher) for cipher in ciphers])
         except ValueError:
             raise RefusedError(
                 f"{party.names[peer]} sent a ciphertext whose plaintext is above the bound: one of us has another key, "
@@ -220,8 +221,8 @@ class Keyed:
         masks, modulus = he.from_ciphers(self.made(label)), key.modulus
         masked = [value * mask % modulus for value, mask in zip(products, masks, strict=True)]
         random = _mask_bytes(self.keyring.seed, self.store_address, label, product, len(masked))
-        residues = np.ascontiguousarray(random[..., :8]).view("<u8")[..., 0]
-        return he.to_ciphers(masked, key.size), (ring.DTYPE(0) - residues) << ring.DTYPE(product.shift)
+        share = (ring.DTYPE(0) - product.slots.residues(random)) << ring.DTYPE(product.shift)
+        return he.to_ciphers(masked, key.size), share
 
 
 def _checked(peer: str, key: PublicKey, ciphers: Ciphers) -> list[mpz]:

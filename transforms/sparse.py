@@ -119,9 +119,8 @@ class Wide:
     def owned(self, owner: int, state: Arrays) -> slice:
         """The owner's columns within this column shard, counted from its beginning."""
         first, last = state["columns"].tolist()
-        own = self.layout.own_columns(owner)
-        start, stop = max(first, own.start), min(last, own.stop)
-        return slice(start - first, max(start, stop) - first)
+        own = self.layout.own_within(owner, slice(first, last))
+        return slice(own.start - first, own.stop - first)
 
     def width(self, owner: int, state: Arrays) -> int:
         part = self.owned(owner, state)

@@ -33,10 +33,10 @@ def by_columns(kmeans: KMeans, name: str, table: Array) -> dict[int, dict[str, A
 def sums_by_columns(kmeans: KMeans, party: Party, sums: Arrays) -> dict[int, dict[str, Array]]:
     """Sums of all columns, and what was accumulated in ciphertexts for my own, column shard by column shard."""
     parts = by_columns(kmeans, "s", sums["s"])
-    own = kmeans.layout.own_columns(party.index)
+    first = kmeans.layout.own_columns(party.index).start
     for part, cut in zip(parts.values(), kmeans.column_shards, strict=True):
-        first, last = max(cut.start, own.start), max(own.start, min(cut.stop, own.stop))
-        part |= found_in(sums, party, first - own.start, max(first, last) - own.start)
+        own = kmeans.layout.own_within(party.index, cut)
+        part |= found_in(sums, party, own.start - first, own.stop - first)
     return parts
 
 
