@@ -18,11 +18,12 @@ setup(
     python_requires=">=3.11,<3.13",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"veilmeans": ["py.typed"]},
+    package_data={"veilmeans": ["py.typed"], "veilmeans.pipelines": ["*.html.j2"]},
     install_requires=[
         "apache-beam>=2.77,<2.78",
         "cryptography>=46,<51",
         "gmpy2>=2.2,<3",
+        "jinja2>=3.1.5,<4",
         "numba>=0.62,<0.69",
         "numpy>=2.0,<2.5",
         "pyarrow>=20,<26",
@@ -34,8 +35,14 @@ setup(
     ],
     extras_require={
         "paillier": ["phe>=1.5,<2"],
+        "sklearn": ["scikit-learn>=1.6,<2"],
         "dev": [
             "hypothesis>=6.130,<7",
+            "ipykernel>=6.29,<8",
+            "nbclient>=0.10,<0.12",
+            "nbformat>=5.10,<6",
+            "pandas>=2.2,<4",
+            "pdoc>=15,<17",
             "phe>=1.5,<2",
             "scikit-learn>=1.6,<2",
             "mypy>=2.4,<2.5",
