@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-sparse test-flink clean
+.PHONY: demo test lint bench bench-sparse test-data test-flink clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not flink and not prism" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not flink and not prism and not data" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -32,6 +32,9 @@ bench-sparse: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.sparse --json benchmarks/results/sparse.json --plot benchmarks/results/sparse.svg
 	$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json
+
+test-data: $(READY)
+	$(BIN)/python -m pytest -m data
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py
