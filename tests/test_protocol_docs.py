@@ -258,8 +258,7 @@ def test_ciphertexts_cost_what_the_page_says(name: str, k: int) -> None:
             names = {**same, "d_j": widths[me], **packs("j", kmeans.engines.update[me])}
             peers = others(layout.parties, me)
             encrypt = [
-                cost("encrypt, he", d_i=widths[i], p_i=kmeans.engines.distance[i].packs, **same)[1]  # type: ignore[union-attr]
-                for i in peers
+                cost("encrypt, he", d_i=widths[i], **packs("i", kmeans.engines.distance[i]), **same)[1] for i in peers
             ]
             unmask = [cost("unmask, he", **names)[1] for _ in peers]
             found = traced(plan, Over.COLUMNS, block, me)
