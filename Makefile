@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-sparse test-data test-flink clean
+.PHONY: demo test lint docs bench bench-sparse test-data test-flink clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -17,6 +17,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	cd src && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans
 	$(BIN)/mypy --config-file pyproject.toml --explicit-package-bases benchmarks
+
+# The package's docstrings as pages, from build/docs/index.html on.
+docs: $(READY)
+	$(BIN)/pdoc --output-directory build/docs veilmeans
 
 bench: $(READY)
 	mkdir -p benchmarks/results
