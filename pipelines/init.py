@@ -1,4 +1,4 @@
-"""`veilmeans init`: example configurations of a K-means run, one folder for each party, ready to be filled in."""
+"""`veilmeans init`: configurations of a K-means run, one folder for each party and the dealer."""
 
 import shutil
 from collections.abc import Mapping
@@ -139,19 +139,3 @@ def config_text(party: str, example: Example) -> str:
 
 def _mapping(numbers: Mapping[str, int]) -> str:
     return "{" + ", ".join(f"{name}: {number}" for name, number in numbers.items()) + "}"
-
-
-def next_steps(folder: Path, example: Example) -> str:
-    """What to do with the examples."""
-    first = example.parties[0]
-    here = folder / first
-    return (
-        f"wrote {', '.join(str(folder / name / 'config.yaml') for name in example.members)}\n"
-        f"next, at each of them (here {first}):\n"
-        f"  1. send the folder {first} to who it is for; fill in kmeans.data, rows, features, and the addresses\n"
-        f"  2. veilmeans keys --name {first} --out {here / 'keys'}   then send {first}.crt to the others\n"
-        f"  3. put their certificates into {here / 'peers'}\n"
-        f"  4. veilmeans prepare --config {here / 'config.yaml'}   checks the data; nothing is sent\n"
-        f"  5. veilmeans offline --config {here / 'config.yaml'}   at everyone and the dealer, at the same time\n"
-        f"  6. veilmeans train --config {here / 'config.yaml'}   at every party, at the same time (--dry-run: a plan)"
-    )
