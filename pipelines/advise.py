@@ -55,7 +55,8 @@ class Advice:
         if self.label is None:
             return ""
         without = leave_out(self.file, _columns(self.config), [self.label])
-        return f"note: {self.label!r} counts like every column; if it is a label, leave it out, then run this again:\n  {without}"
+        what = f"note: {self.label!r} counts like every column; if it is a label, leave it out, then run this again"
+        return f"{what}:\n  {without}"
 
     def text(self) -> str:
         """What to do next, in commands."""
@@ -92,7 +93,7 @@ def advise(config: JobConfig, file: Path) -> Advice:
         raise InputError(
             f"{source}, column {text[0]!r} is text, and with the horizontal layout everyone must name the same "
             f"categories; with all its values instead of a and b: "
-            f"{set_command([file], {f'kmeans.categories.{text[0]}': ['a', 'b']})}"
+            f"`{set_command([file], {f'kmeans.categories.{text[0]}': ['a', 'b']})}`"
         )
     one_hot = (*job.one_hot, *text)
     usable = config.model_copy(update={"kmeans": job.model_copy(update={"one_hot": one_hot})})
@@ -123,8 +124,8 @@ def _check_id(name: str | None, source: str, file: Path, kinds: dict[str, str]) 
         return
     raise InputError(
         f"{source} has no column {name!r}; it has {brief(list(kinds))}. If one of them names the rows: "
-        f"{set_command([file], {'kmeans.id': next(iter(kinds))})} (here the first). If none does and everyone's rows "
-        f"are in the same order, at every party: {set_command([file], {'kmeans.id': None})}"
+        f"`{set_command([file], {'kmeans.id': next(iter(kinds))})}` (here the first). If none does and everyone's rows "
+        f"are in the same order, at every party: `{set_command([file], {'kmeans.id': None})}`"
     )
 
 
@@ -134,7 +135,7 @@ def _check_kinds(source: str, file: Path, names: Sequence[str], plain: dict[str,
     if strange:
         raise InputError(
             f"{source}, column {strange[0]!r} holds {plain[strange[0]]}, and numbers or text are needed; to leave it "
-            f"out: {leave_out(file, names, strange)}"
+            f"out: `{leave_out(file, names, strange)}`"
         )
 
 
@@ -144,6 +145,6 @@ def _check_categories(scan: Scan, file: Path, names: Sequence[str], text: Sequen
     for name, width in many.items():
         raise InputError(
             f"{scan.source}, column {name!r} is text with {width:,} different values in {scan.rows:,} rows; to leave "
-            f"it out: {leave_out(file, names, many)}; to use it as categories all the same: "
-            f"{set_command([file], {'kmeans.one_hot': list(text)})}"
+            f"it out: `{leave_out(file, names, many)}`; to use it as categories all the same: "
+            f"`{set_command([file], {'kmeans.one_hot': list(text)})}`"
         )

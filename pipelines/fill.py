@@ -95,7 +95,7 @@ def _check_clusters(files: Sequence[Path], found: Sequence[Advice]) -> None:
     rows = sum(each.scan.rows for each in found) if job.layout == "horizontal" else found[0].scan.rows
     if job.clusters > rows:
         fewer = set_command(files, {"kmeans.clusters": min(2, rows)})
-        raise InputError(f"{rows:,} rows are too few for {job.clusters:,} clusters; for fewer clusters: {fewer}")
+        raise InputError(f"{rows:,} rows are too few for {job.clusters:,} clusters; for fewer clusters: `{fewer}`")
 
 
 def _check_unused(configs: dict[Path, JobConfig]) -> None:
@@ -106,7 +106,7 @@ def _check_unused(configs: dict[Path, JobConfig]) -> None:
             again = set_command(list(configs), {"run": new, "triples.store": new})
             raise ConfigError(
                 f"run {config.run!r} was begun with other data; give the new one a name of its own, then fill it in: "
-                f"{again}"
+                f"`{again}`"
             )
 
 

@@ -52,7 +52,12 @@ def parse_changes(arguments: Sequence[str]) -> dict[str, Any]:
 
 def as_yaml(value: Any) -> str:
     """A value on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False)
+    plain = _dumped(value, allow_unicode=True)
+    return plain if len(plain.splitlines()) == 1 else _dumped(value, default_style='"')
+
+
+def _dumped(value: Any, **style: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), sort_keys=False, **style)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

@@ -1,4 +1,4 @@
-"""The way from `veilmeans init` to a result, in commands to copy: for a trial on one machine, or for companies apart."""
+"""The way from `veilmeans init` to a result, in commands to copy: a trial on one machine, or companies apart."""
 
 import shlex
 from collections.abc import Sequence
