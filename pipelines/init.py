@@ -80,7 +80,7 @@ class Example:
 
 
 def write_examples(folder: Path, example: Example) -> list[Path]:
-    """One configuration for each party and the dealer; existing files are left alone."""
+    """A folder for each party and the dealer, with its configuration; existing files are left alone."""
     files = []
     for name in example.members:
         file = folder / name / "config.yaml"
@@ -88,6 +88,7 @@ def write_examples(folder: Path, example: Example) -> list[Path]:
             raise ConfigError(f"{file} exists already: choose another --out, or remove it")
         write_text(file, config_text(name, example))
         load_config(file)
+        (file.parent / "peers").mkdir(exist_ok=True)
         files.append(file)
     return files
 
@@ -98,7 +99,6 @@ def write_trial(folder: Path, example: Example) -> None:
     for name in example.members:
         make_keys(name, folder / name / "keys", days=7)
     for name in example.members:
-        (folder / name / "peers").mkdir()
         for peer in example.members:
             if peer != name:
                 shutil.copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")

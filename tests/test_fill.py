@@ -129,6 +129,14 @@ def test_dates_are_left_out_by_command(trial: Trial) -> None:
     assert "payco: 6 rows, 3 columns" in trial.fill(payco)
 
 
+def test_a_value_that_is_missing_is_told_with_what_may_stand_for_it(trial: Trial) -> None:
+    shop = {**SHOP, "visits": [1, 2, "", 4, 5, 6]}
+    told = trial.refused(shop=shop)
+    assert "shop/data.csv, row 3, column 'visits': no value; fill it in, or let kmeans.missing (zero, mean)" in told
+    set_fields({trial.shop: {"kmeans.missing": "mean"}})
+    assert "shop: 6 rows, 1 columns" in trial.fill(shop=shop)
+
+
 def test_a_label_is_pointed_out_and_left_out_by_command(trial: Trial) -> None:
     shop = {**SHOP, "label": [0, 1] * 3}
     told = trial.fill(shop=shop)
