@@ -17,6 +17,7 @@ from veilmeans.pipelines.prepare import declared, kmeans_job, look_at_data
 from veilmeans.pipelines.set_fields import set_command
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import InputError
+from veilmeans.schemas.jobs import KMeansJob
 
 _LABELS = {"y", "label", "target", "class"}
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool", "decimal", "null")
@@ -71,7 +72,7 @@ class Advice:
             lines.append(f"To use text as categories, run here:\n  {set_command([self.file], self.own)}")
         if not self.fits:
             lines.append(
-                f"Then tell the others, and run at each of {members}, with its own configuration:\n"
+                f"Tell the others, and run at each of {members}, with its own configuration:\n"
                 f"  {set_command([self.file], self.common)}"
             )
         return "\n".join(filter(None, lines))
@@ -80,11 +81,11 @@ class Advice:
 def advise(config: JobConfig, file: Path) -> Advice:
     """Look at the data of the configuration in `file`; what cannot be used is an InputError with a command."""
     job = kmeans_job(config)
-    source = find_files(job.data or "")[0]
+    source = _first_file(job.data or "", file)
     if is_matrix(source):
         return Advice(file, config, {}, look_at_data(config), None)
     kinds = types_of(source)
-    _check_id(job.id, source, file, kinds)
+    _check_id(job, source, file, kinds)
     names = _columns(config)
     plain = {name: kinds[name] for name in names if name in kinds and name not in _encoded(config)}
     _check_kinds(source, file, names, plain)
@@ -108,6 +109,14 @@ def leave_out(file: Path, names: Sequence[str], without: Iterable[str]) -> str:
     return set_command([file], {"kmeans.columns": [name for name in names if name not in without]})
 
 
+def _first_file(data: str, file: Path) -> str:
+    try:
+        return find_files(data)[0]
+    except InputError as error:
+        other = set_command([file], {"kmeans.data": "other.csv"})
+        raise InputError(f"{error.sentence}; to use another file, named from {file.parent}: `{other}`") from None
+
+
 def _columns(config: JobConfig) -> tuple[str, ...]:
     """The columns of a table that are used, as far as they are there."""
     job = kmeans_job(config)
@@ -119,13 +128,17 @@ def _encoded(config: JobConfig) -> set[str]:
     return {*job.categories, *job.one_hot, *job.multi_hot}
 
 
-def _check_id(name: str | None, source: str, file: Path, kinds: dict[str, str]) -> None:
-    if name is None or name in kinds:
+def _check_id(job: KMeansJob, source: str, file: Path, kinds: dict[str, str]) -> None:
+    if job.id is None or job.id in kinds:
         return
+    first = next(iter(kinds))
+    if len(kinds) == 1 and set(";\t|") & set(first):
+        raise InputError(f"{source} has one column only, {first!r}: put commas between the values")
+    aligned = " and everyone's rows are in the same order, at every party" if job.layout == "vertical" else ""
     raise InputError(
-        f"{source} has no column {name!r}; it has {brief(list(kinds))}. If one of them names the rows: "
-        f"`{set_command([file], {'kmeans.id': next(iter(kinds))})}` (here the first). If none does and everyone's rows "
-        f"are in the same order, at every party: `{set_command([file], {'kmeans.id': None})}`"
+        f"{source} has no column {job.id!r}; it has {brief(list(kinds))}. If one of them names the rows: "
+        f"`{set_command([file], {'kmeans.id': first})}` (here the first). If none does{aligned}: "
+        f"`{set_command([file], {'kmeans.id': None})}`"
     )
 
 

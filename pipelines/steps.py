@@ -17,7 +17,7 @@ def trial_steps(folder: Path, example: Example) -> str:
             "1. Put each party's data into its folder. The first line has the columns' names.",
             *(f"     {folder / name / example.data}" for name in example.parties),
             *(f"   {line}" for line in _data_rules(example)),
-            "2. Let the configurations be filled in from the data (how many rows and columns, text as categories):",
+            "2. Let the configurations be filled in from the data (how many rows, which columns):",
             f"     veilmeans fill {_configs(folder, example.members)}",
             "3. Make the masks of a run with the dealer, who sees no data. All at the same time, as here in one",
             "   terminal, or each in a terminal of its own without the &: who is first waits for the others,",
@@ -25,12 +25,13 @@ def trial_steps(folder: Path, example: Example) -> str:
             *_together(folder, "offline", example.members),
             f"4. Find {example.clusters} clusters together, again at the same time:",
             *_together(folder, "train", example.parties),
-            "5. Look at the result: sizes, centroids of one's own columns, each row's cluster as CSV.",
+            "5. Look at the result: the clusters' sizes and centroids, and each row's cluster as CSV.",
             *(_results(folder, name) for name in example.parties),
             "",
             f"Another number of clusters, before step 3: veilmeans set {_configs(folder, example.members)} "
             "kmeans.clusters=3",
-            "Companies that do not share a machine: veilmeans init --apart --out apart",
+            f"Where the ports from {example.port(example.parties[0])} on are taken: veilmeans init --out x --port 8101",
+            "Companies that do not share a machine: veilmeans init --out apart --apart",
         ]
     )
 

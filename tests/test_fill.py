@@ -79,7 +79,11 @@ def test_all_configurations_are_needed(trial: Trial) -> None:
 
 
 def test_data_that_are_not_there_are_told(trial: Trial) -> None:
-    with pytest.raises(InputError, match=r"the data file .*payco/data.csv does not exist"):
+    with pytest.raises(InputError, match=r"the data file .*payco/data.csv does not exist; to use another file") as told:
+        fill_in(trial.files)
+    follow(told.value.sentence)
+    (trial.payco.parent / "other.csv").write_text("id;amount\nc0;5\n")
+    with pytest.raises(InputError, match=r"other.csv has one column only, 'id;amount': put commas between the values"):
         fill_in(trial.files)
 
 

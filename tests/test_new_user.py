@@ -63,8 +63,9 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     top = tmp_path_factory.mktemp("user")
     (top / "empty").mkdir()
     shell = Shell(top / "empty", top / "logs")
-    printed = shell.check(["veilmeans init --clusters 3"])[0]
+    printed = shell.check(["veilmeans init"])[0]
     write_data(shell.folder)
+    shell.check(re.findall(r"^Another number of clusters, before step 3: (.*=3)$", printed, re.MULTILINE))
     commands = printed_commands(printed)
     assert [command.split()[1] for command in commands if command != "wait"] == [
         "fill", *["offline"] * 3, *["train"] * 2, *["results"] * 2

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import Shell, commands_in
+from scripts import Shell, commands_in, printed_commands
+from veilmeans.pipelines.init import Example
+from veilmeans.pipelines.steps import apart_steps
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/quickstart.md").read_text()
@@ -83,6 +85,15 @@ def test_its_errors_are_told_in_those_words(shell: Shell) -> None:
         (ran[0], 2, lost), (ran[1], 8, store), (ran[3], 3, rows), (ran[4], 5, absent), (ran[6], 4, differ),
     ):  # fmt: skip
         assert (each.code, shown_in(sentence, each.output.replace("`", ""))) == (code, True), each
+
+
+def test_what_init_prints_for_companies_apart_is_what_payco_does_here() -> None:
+    here = [command.removesuffix(" &") for block in blocks() for command in commands_in(block.text)]
+    printed = printed_commands(apart_steps(Path(), Example()))
+    assert [each.split()[1] for each in printed] == [
+        "keys", "fingerprint", "set", "inspect", "offline", "train", "results"
+    ]  # fmt: skip
+    assert [each for each in printed if each.replace("0.0.0.0", "127.0.0.1") not in here] == []
 
 
 def test_the_installation_is_the_makefile_s_without_the_tools_of_development() -> None:
