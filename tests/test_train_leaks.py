@@ -44,7 +44,7 @@ from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 
 A, B, C = NAMES[:3]
-ROWS, ITERATIONS, SHARD = 320, 2, 64
+ROWS, ITERATIONS, SHARD = 320, 2, 128
 CONTROL = ("handshake", "triples", "checkpoint", "farewell")
 """Stages whose messages say only that, or on which terms, a party takes part."""
 
