@@ -78,10 +78,10 @@ class Case:
 
 
 CASES = {
-    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, 5, 300),
-    "whole-files-horizontal": Case("horizontal", "files", "whole", 2, 5, 300),
-    "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 2, 3, 330),
-    "stages-files-vertical": Case("vertical", "files", "stages", 1, 3, 300),
+    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, 5, 400),
+    "whole-files-horizontal": Case("horizontal", "files", "whole", 3, 5, 400),
+    "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 3, 3, 450),
+    "stages-files-vertical": Case("vertical", "files", "stages", 1, 3, 400),
 }
 
 
@@ -107,11 +107,11 @@ BEGIN = [
 ]
 MIDDLE = {
     "gateway": [
-        named("collected"),
         named("assignments/3/"),
-        named("centres/3/"),
-        named("checkpoints/3.arrow"),
         Strike("assignments/1", event="shutil.rmtree"),
+        named("centres/4/"),
+        named("checkpoints/4.arrow"),
+        named("collected"),
     ],
     "files": [named("collected"), Strike("outbox/", 5, "os.remove")],
 }

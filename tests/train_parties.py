@@ -27,7 +27,7 @@ from parties import make_configs, write_config
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import CELLS
 
-ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 3, 120
+ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 4, 120
 HALF = 120
 """Horizontally, payco's rows."""
 DEALER = "notary"
