@@ -35,7 +35,8 @@ def train_terms(
     }
     if job.layout == "horizontal":
         agreed["kmeans.columns"] = _columns(scan)
-        agreed["kmeans.categories"] = {name: list(values) for name, values in job.categories.items()}
+        if model is None:
+            agreed["kmeans.categories"] = {name: list(values) for name, values in job.categories.items()}
         if job.aggregates:
             agreed["kmeans.kinds of columns"] = _kinds(scan)
         agreed["kmeans.id"] = "each its own"

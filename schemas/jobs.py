@@ -171,7 +171,7 @@ class PredictConfig(Part):
 
 class KMeansJob(Part):
     """K-means over all parties' rows or columns. All fields from layout on are agreed by all, but for
-    iterations_per_pipeline; the others are about our own data."""
+    iterations_per_pipeline and predict.outside; the others are about our own data."""
 
     data: str | None = Field(
         None,

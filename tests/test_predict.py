@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,11 @@ from test_reveal import deal_all, keep_messages, labels_of, received, together, 
 from train_parties import Strike, _train, contents, merged
 from veilmeans.crypto import fixed
 from veilmeans.crypto.lloyd import Real, nearest
+from veilmeans.io.encode import encode_source
+from veilmeans.io.fields import Field, Treatment
+from veilmeans.io.prepared import read_rows
+from veilmeans.io.scaling import Scaling
+from veilmeans.io.scan import scan_source
 from veilmeans.pipelines.choice import explain
 from veilmeans.pipelines.inspect import show_data
 from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, store_iterations
@@ -446,6 +452,29 @@ def test_a_value_beyond_the_margin(vertical_world: World, tmp_path: Path) -> Non
 def test_one_row_with_a_gap(vertical_world: World, tmp_path: Path) -> None:
     one = rewritten(vertical_world, tmp_path, new_rows().slice(GAP, 1), rows=1)
     assert "1 rows, 4 columns" in prepare_data(one)
+
+
+def test_sparse_rows_are_read_as_the_models_were(tmp_path: Path) -> None:
+    """svmlight indices count from where they did, whatever the new rows have; an archive must be as wide."""
+    texts = {"from0": "1 0:1 2:2\n", "from1": "1 1:1 3:2\n", "new": "1 1:5\n", "other": "1 0:5\n"}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.svm").write_text(text)
+
+    def columns(model: str, new: str) -> list[int]:
+        known = scan_source(str(tmp_path / f"{model}.svm"), (), None, tmp_path, 3).encoding.again(Treatment())
+        scan = scan_source(str(tmp_path / f"{new}.svm"), (), None, tmp_path, 3, None, known)
+        assert scan.fields == known
+        prepared = encode_source(scan, Scaling((0.0,) * 3, (1.0,) * 3), (0, 9), 1, tmp_path)
+        return read_rows(prepared.folder, 0).indices.tolist()
+
+    assert [columns("from0", "new"), columns("from1", "new"), columns("from0", "other")] == [[1], [0], [0]]
+    assert "other.svm, line 1: an index beyond the 3 columns" in refused(lambda: columns("from1", "other"))
+    scipy.sparse.save_npz(tmp_path / "wide.npz", scipy.sparse.csr_array(np.eye(4)))
+    known = (Field("", "matrix", 3),)
+    what = refused(lambda: scan_source(str(tmp_path / "wide.npz"), (), None, tmp_path, 4, None, known))
+    assert what.endswith("wide.npz has 4 columns, and the model has 3")
+    table = refused(lambda: scan_source(str(tmp_path / "new.svm"), (), None, tmp_path, 3, None, (Field("a"),)))
+    assert table.endswith("new.svm is a sparse matrix, and the rows of the model were a table")
 
 
 def test_models_that_are_not_fit(vertical_world: World, tmp_path: Path) -> None:
