@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from veilmeans.io.checkpoints import centres, checkpoint_file
 from veilmeans.io.fields import Encoding, Field, Treatment
 from veilmeans.io.handshake import heard_before
 from veilmeans.io.scaling import Scaling
@@ -38,6 +39,17 @@ class Model:
         treatment = Treatment(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
         _check_columns(self.run, job, self.encoding.fields)
         return self.encoding.again(treatment)
+
+    def digest(self) -> str:
+        """Of the shares as they lie on disk: a prediction's masks are for these and no others."""
+        found = hashlib.sha256(self.binding.encode())
+        files = sorted((self.folder / centres(self.iterations)).glob("*.arrow"))
+        try:
+            for file in (checkpoint_file(self.folder, self.iterations), *files):
+                found.update(file.read_bytes())
+        except OSError as error:
+            raise StorageError(f"{error.filename} cannot be read: restore it from a backup") from None
+        return found.hexdigest()
 
 
 def saved_run(config: JobConfig) -> Path:

@@ -120,7 +120,7 @@ def get_ready(config: JobConfig) -> Ready:
     engines = settled_engines(config, store)
     kmeans = kmeans_of(config, engines)
     agreed = job.model_dump_json(exclude={**not_agreed(job), "reveal": True})
-    binding = binding_of(config, bytes.fromhex(scan.digest), f"{agreed}{model.binding if model else ''}")
+    binding = binding_of(config, bytes.fromhex(scan.digest), f"{agreed}{model.digest() if model else ''}")
     terms = train_terms(config, job, scan, engines, binding, model)
     check_bindings(config.run_folder, config.party, terms)
     return Ready(config, job, kmeans, scan, scaling, store, binding, terms, model)

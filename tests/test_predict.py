@@ -523,6 +523,13 @@ def test_bindings_differ_with_model_and_rows(vertical_world: World, tmp_path: Pa
     found = {get_ready(each).binding for each in (config, other, changed(config, run="again"))}
     assert len(found) == 2  # the run's name goes into the seed beside the binding
     assert get_ready(vertical_world.trained["payco"]).binding not in found
+    world = vertical_world.copied(tmp_path / "world")
+    assert get_ready(world.configs["payco"]).binding in found
+    (share,) = (world.trained["payco"].run_folder / "centres" / "2").glob("*.arrow")
+    share.write_bytes(share.read_bytes()[::-1])
+    assert get_ready(world.configs["payco"]).binding not in found
+    (world.trained["payco"].run_folder / "checkpoints" / "2.arrow").unlink()
+    assert "2.arrow cannot be read: restore it" in refused(lambda: get_ready(world.configs["payco"]))
 
 
 def test_each_command_has_its_own_configuration(vertical_world: World) -> None:
