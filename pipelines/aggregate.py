@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 def aggregate_work(job: KMeansJob, layout: Layout) -> tuple[Work, ...]:
     """What the statistics ask of the triple store."""
-    if not job.normalise.aggregate or job.normalise.method != "minmax":
+    if not job.aggregates or job.normalise.method != "minmax":
         return ()
     return (Work(extremes(layout.parties), partial(_bounds_shape, layout), Over.ONE, first=True),)
 

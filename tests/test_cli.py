@@ -27,6 +27,7 @@ CONFIGURED = [
     "prepare",
     "inspect",
     "train",
+    "predict",
     "reveal",
     "status",
     "sums",

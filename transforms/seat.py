@@ -92,7 +92,7 @@ class Seat:
     def open(self) -> OpenSeat:
         """Read the secrets and connect; called where the rounds run."""
         config = self.config
-        seed = prg.derive(read_secret(config.seed), f"run {config.run} {self.binding}")
+        seed = run_seed(config, self.binding)
         return OpenSeat(
             party=config.me,
             run=config.run,
@@ -117,6 +117,11 @@ class Seat:
         if self.store_number is None:
             return None
         return StoreRun(TripleStore.open(self.config.store_folder), self.store_number)
+
+
+def run_seed(config: JobConfig, binding: str) -> bytes:
+    """The secret of a run, from which its masks and the key of its files are derived."""
+    return prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
 
 
 def checkpoints(folder: Path, seed: bytes) -> Checkpoints:
