@@ -81,14 +81,16 @@ def run_train(config: JobConfig) -> Path:
     with seated(config) as exchange:
         check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
         shake_hands(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
-        job, scaling = _take_seat(exchange, ready)
         report = RunReport(config.run_folder)
+        report.begin(config)
+        job, scaling = _take_seat(exchange, ready)
         done = _iterate(exchange, ready, job, report)
         trained = Finished(config, job, done, scaling, ready.scan.columns, ready.scan.id)
         trained.save()
         if not (config.run_folder / RESULT).exists():
             reveal_results(trained, ready.job.reveal)
         say_farewell(exchange, config, iteration=done + 1, patience=job.seat.patience)
+        report.end()
     return config.run_folder
 
 

@@ -20,7 +20,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 
 JOB = {"data": "none.csv", "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
-CONFIGURED = ["plan", "gateway", "offline", "prepare", "inspect", "train", "reveal", "status", "sums"]
+CONFIGURED = ["plan", "gateway", "offline", "prepare", "inspect", "train", "reveal", "report", "status", "sums"]
 COMMANDS = ["version", "keys", "init", "demo", *CONFIGURED]
 MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]
 
