@@ -82,9 +82,9 @@ def draw_steps(steps: Sequence[Step], notes: Mapping[str, str], wide: bool) -> M
     head = Markup(
         '<svg class="dag {name}" role="img" aria-labelledby="{name}-title {name}-desc" '
         'viewBox="-1 -1 {width} {height}" width="{width}" height="{height}">'
-        '<title id="{name}-title">The steps of the run and what each waits for</title><desc id="{name}-desc">{told}</desc>'
-        '<defs><marker id="{name}-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path class="tip" d="M0,0L8,4L0,8z"/></marker></defs>'
+        '<title id="{name}-title">The steps of the run and what each waits for</title>'
+        '<desc id="{name}-desc">{told}</desc><defs><marker id="{name}-tip" viewBox="0 0 8 8" refX="7" refY="4" '
+        'markerWidth="7" markerHeight="7" orient="auto"><path class="tip" d="M0,0L8,4L0,8z"/></marker></defs>'
     ).format(name=name, width=f"{width:g}", height=f"{height:g}", told=told)
     parts = [_frame(group) for group in groups] + arrows + [_loop(group, name) for group in groups]
     parts += [_box(node) for group in groups for node in group.nodes]

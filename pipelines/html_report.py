@@ -6,12 +6,13 @@ make the same report.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from veilmeans.crypto.certificates import fingerprint
@@ -62,6 +63,15 @@ class Facts:
 def write_report(config: JobConfig, base: Path | None = None) -> Path:
     """Write the report of a run, finished or not; `base` is the folder of its configuration."""
     facts = _gather(config)
+    page = _template().render(_content(facts, base))
+    with in_place(config.run_folder / REPORT) as part:
+        part.touch(mode=0o600)
+        part.write_text(page, encoding="utf-8")
+    return config.run_folder / REPORT
+
+
+@cache
+def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "duration": duration,
@@ -70,11 +80,7 @@ def write_report(config: JobConfig, base: Path | None = None) -> Path:
         "period": period,
         "number": "{:,}".format,
     }
-    page = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(_content(facts, base))
-    with in_place(config.run_folder / REPORT) as part:
-        part.touch(mode=0o600)
-        part.write_text(page, encoding="utf-8")
-    return config.run_folder / REPORT
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _gather(config: JobConfig) -> Facts:

@@ -47,10 +47,9 @@ KEY = Told("a public key", "all", "offline", "others compute on what it encrypts
 
 def _handshake(job: KMeansJob) -> Told:
     names = ", column names and categories" if job.layout == "horizontal" else ""
-    what = f"the job’s configuration, numbers of rows and columns{names}; keyed digests of data and ids; which masks are free"
-    return Told(
-        what, "all", "at the handshake", "all must compute the same; the digests tell nothing without their keys"
-    )
+    what = f"the job’s configuration, numbers of rows and columns{names}; keyed digests of data and ids; "
+    why = "all must compute the same; the digests tell nothing without their keys"
+    return Told(f"{what}which masks are free", "all", "at the handshake", why)
 
 
 def _statistics(config: JobConfig, job: KMeansJob) -> Told:
