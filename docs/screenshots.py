@@ -1,9 +1,11 @@
-"""Screenshots of a run report at two widths, light and dark, by Chromium: python docs/screenshots.py REPORT FOLDER.
+"""Screenshots of a run report at two widths, light and dark: python docs/screenshots.py REPORT FOLDER [ID].
 
-Needs chromedriver. The report is a file, and nothing else is loaded.
+Needs chromedriver and Pillow. The report is a file, and nothing else is loaded. With an ID, pictures end below the
+section of that name.
 """
 
 import base64
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+
+from PIL import Image
 
 PORT = 9517
 FLAGS = [
@@ -24,6 +28,7 @@ FLAGS = [
 ]
 FLAGS += ["disable-component-update", "disable-sync", "disable-quic"]
 WIDTHS = {"wide": 1280, "phone": 390}
+COLOURS = 256
 
 
 def call(path: str, body: dict[str, Any]) -> Any:
@@ -32,8 +37,8 @@ def call(path: str, body: dict[str, Any]) -> Any:
         return json.load(answer)["value"]
 
 
-def shoot(report: Path, folder: Path, height: int | None) -> None:
-    """One picture for each width and scheme, as tall as the page, or `height` at most."""
+def shoot(report: Path, folder: Path, last: str | None) -> None:
+    """One picture for each width and scheme; a page that is wider than its screen is told."""
     with tempfile.TemporaryDirectory() as profile:
         options = {"args": [f"--{flag}" for flag in [*FLAGS, f"user-data-dir={profile}"]]}
         session = call("/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}})["sessionId"]
@@ -43,16 +48,18 @@ def shoot(report: Path, folder: Path, height: int | None) -> None:
 
         for name, width in WIDTHS.items():
             for scheme in ("light", "dark"):
-                media = [{"name": "prefers-color-scheme", "value": scheme}]
-                devtools("Emulation.setEmulatedMedia", features=media)
-                size = {"width": width, "deviceScaleFactor": 1, "mobile": name == "phone"}
-                devtools("Emulation.setDeviceMetricsOverride", height=900, **size)
+                devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+                screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": name == "phone"}
+                devtools("Emulation.setDeviceMetricsOverride", **screen)
                 call(f"/session/{session}/url", {"url": report.resolve().as_uri()})
-                content = devtools("Page.getLayoutMetrics")["cssContentSize"]
-                print(f"{name} {scheme}: {content['width']} × {content['height']}")
-                clip = {"x": 0, "y": 0, "width": width, "height": min(content["height"], height or 1e6), "scale": 1}
+                size = devtools("Page.getLayoutMetrics")["cssContentSize"]
+                print(f"{name} {scheme}: {size['width']} × {size['height']}{' TOO WIDE' * (size['width'] > width)}")
+                find = f"document.getElementById({json.dumps(last)})?.getBoundingClientRect().bottom ?? 0"
+                end = devtools("Runtime.evaluate", expression=find)["result"]["value"]
+                clip = {"x": 0, "y": 0, "width": width, "height": end + 18 if end else size["height"], "scale": 1}
                 image = devtools("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
-                (folder / f"report-{name}-{scheme}.png").write_bytes(base64.b64decode(image))
+                picture = Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")
+                picture.quantize(COLOURS, kmeans=2).save(folder / f"report-{name}-{scheme}.png", optimize=True)
         urlopen(Request(f"http://127.0.0.1:{PORT}/session/{session}", method="DELETE")).close()
 
 
@@ -60,7 +67,7 @@ if __name__ == "__main__":
     driver = subprocess.Popen(["chromedriver", f"--port={PORT}"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(1)
-        shoot(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
+        shoot(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
     finally:
         driver.terminate()
         driver.wait()

@@ -21,6 +21,7 @@ from veilmeans.io.triples import StoreRun, TripleStore
 from veilmeans.pipelines import sums
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.report import RunReport, sent, total
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError, InputError, StorageError
@@ -82,6 +83,7 @@ def test_a_store_serves_its_runs_each_with_a_part_of_its_own_and_no_more(
         file.unlink()
     all_done(run_all("offline", configs, tmp_path), SERVES)
     check_stores(configs)
+    check_costs(configs)
     dealer = contents(tmp_path / "notary")
     for file, content in data.items():
         file.write_bytes(content)
@@ -98,6 +100,16 @@ def test_a_store_serves_its_runs_each_with_a_part_of_its_own_and_no_more(
     assert everything_sent(configs) == before
     assert not any("wednesday" in path for path in before)
     assert contents(tmp_path / "notary") == dealer
+
+
+def check_costs(configs: Mapping[str, JobConfig], runs: int = 2, iterations: int = 2) -> None:
+    """Everyone has kept what the store has cost: what the dealer sent is what the parties received."""
+    costs = {name: RunReport(config.offline().run_folder).content for name, config in configs.items()}
+    assert {each["shards"] for each in costs.values()} == {runs * iterations * len(LENGTHS)}
+    assert all(each["seconds"] > 0 and each["began"] <= each["ended"] for each in costs.values())
+    received = sum(total(costs[name]["stages"], "bytes_received") for name in members(configs))
+    assert sent(costs["notary"]["stages"]) == received == runs * iterations * sum(LENGTHS) * 8
+    assert costs["notary"]["stages"][STAGE] == {"bytes_sent": received}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
