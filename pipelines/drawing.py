@@ -58,6 +58,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Group:
+    """The steps that are done at one time, in a frame."""
+
     when: str
     x: float
     y: float

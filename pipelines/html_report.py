@@ -234,17 +234,16 @@ def _sizes(facts: Facts) -> list[tuple[int, int, Markup]]:
 
 def _pipelines(iterations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One line for each pipeline: which iterations it did, and what one of them took."""
-    lines, before = [], 0
-    slowest = max((each["seconds"] / max(1, each["done"]) for each in iterations), default=0.0)
-    for each in iterations:
-        count = each["done"] - before
-        if count > 0:
-            lines.append({**each, "first": before + 1, "count": count})
-            slowest = max(slowest, each["seconds"] / count)
-        before = each["done"]
+    befores = [0, *(each["done"] for each in iterations)]
+    lines = [
+        {**each, "first": before + 1, "count": each["done"] - before}
+        for before, each in zip(befores, iterations, strict=False)
+        if each["done"] > before
+    ]
+    slowest = max((line["seconds"] / line["count"] for line in lines), default=0.0)
     for line in lines:
-        words = f"{duration(line['seconds'] / line['count'])} an iteration"
-        line["picture"] = draw_bar([("computed", line["seconds"] / line["count"])], slowest, "", words)
+        seconds = line["seconds"] / line["count"]
+        line["picture"] = draw_bar([("computed", seconds)], slowest, "", f"{duration(seconds)} an iteration")
     return lines
 
 

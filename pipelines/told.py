@@ -103,6 +103,7 @@ def moment(when: str) -> str:
 
 def period(began: str, ended: str) -> str:
     """From one time to another; the day once, where it is one."""
-    first, last = moment(began), moment(ended)
-    same = first[:-9] == last[:-9]
-    return first if first == last else f"{first[:-4]}–{last[-9:]}" if same else f"{first} – {last}"
+    first, last = datetime.fromisoformat(began), datetime.fromisoformat(ended)
+    if first.date() != last.date():
+        return f"{moment(began)} – {moment(ended)}"
+    return f"{first.day} {first:%b %Y, %H:%M}–{last:%H:%M} UTC"

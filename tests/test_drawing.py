@@ -42,7 +42,7 @@ def test_boxes_do_not_meet_and_stay_in_their_group(wide: bool) -> None:
                 assert node.y + node.height < group.y + group.height
         nodes = [node for group in groups for node in group.nodes]
         assert len(nodes) == len(steps)
-        for one, other in combinations([*nodes, *()], 2):
+        for one, other in combinations(nodes, 2):
             beside = one.x + one.width < other.x or other.x + other.width < one.x
             assert beside or one.y + one.height < other.y or other.y + other.height < one.y
 

@@ -20,6 +20,8 @@ from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.report import RunReport, sent, total
 from veilmeans.pipelines.reveal import digest_of, public_job
 from veilmeans.pipelines.shown_config import shown_config
+from veilmeans.pipelines.spent import duration, size
+from veilmeans.pipelines.told import period
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.jobs import RevealConfig
@@ -267,6 +269,19 @@ def test_iterations_that_were_one_pipeline_stand_together(run: Run) -> None:
         r'<tr><th scope="row">([\d–]+)</th><td class="n">([^<]*)</td><td class="n">([^<]*)</td>', run.page
     )
     assert lines == [("1", "2.00", "2.00"), ("2–4", "3.00", "1.00")]
+
+
+def test_a_period_names_one_day_once() -> None:
+    assert period("2026-11-06T15:57:01+00:00", "2026-11-06T16:02:59+00:00") == "6 Nov 2026, 15:57–16:02 UTC"
+    both = "6 Nov 2026, 15:57 UTC – 7 Nov 2026, 00:02 UTC"
+    assert period("2026-11-06T15:57:01+00:00", "2026-11-07T00:02:59+00:00") == both
+
+
+def test_numbers_are_told_in_the_unit_that_fits() -> None:
+    told = {0: "0 ms", 0.0994: "99 ms", 0.1: "0.10 s", 9.994: "9.99 s", 119.9: "119.9 s", 120: "2.0 min", 7200: "2.0 h"}
+    assert {seconds: duration(seconds) for seconds in told} == told
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.00 kB", 12_345: "12.3 kB", 1_500_000: "1.50 MB", 5 * 10**12: "5,000.0 GB"}
+    assert {count: size(count) for count in sizes} == sizes
 
 
 # What was opened.
