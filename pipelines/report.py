@@ -27,14 +27,13 @@ class RunReport:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "report.json"
+        self._begun: dict[str, Any] = {}
         self.content = self._read()
 
     def begin(self, config: JobConfig) -> None:
-        """The party has begun, or goes on after a mishap."""
-        with self._changing() as content:
-            content.setdefault("began", _now())
-            content["starts"] = content.get("starts", 0) + 1
-            content["software"] = software(config)
+        """The party has begun, or goes on after a mishap. Kept with what is added next: a start that is refused leaves
+        everything as it was."""
+        self._begun = {"began": _now(), "software": software(config)}
 
     def end(self) -> None:
         """Everyone has what it needs."""
@@ -77,6 +76,10 @@ class RunReport:
     def _changing(self) -> Iterator[dict[str, Any]]:
         """What is on disk, to be changed: others in this process may have added to it."""
         self.content = self._read()
+        if self._begun:
+            starts = self.content.get("starts", 0) + 1
+            self.content = {**self._begun, **self.content, "starts": starts, "software": self._begun["software"]}
+            self._begun = {}
         yield self.content
         write_json(self._file, self.content)
 

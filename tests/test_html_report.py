@@ -395,7 +395,9 @@ def test_a_report_json_of_before_is_read(tmp_path: Path) -> None:
 def test_restarts_and_repeated_pipelines_are_counted(tmp_path: Path) -> None:
     config = make_run(tmp_path)
     report = RunReport(config.run_folder)
+    before = (config.run_folder / "report.json").read_bytes()
     report.begin(config)
+    assert (config.run_folder / "report.json").read_bytes() == before
     other = RunReport(config.run_folder)
     other.repeat()
     report.end()
