@@ -195,9 +195,11 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
     if dry_run:
         _show_plan(settings, predicts=False)
     else:
+        from veilmeans.pipelines.html_report import write_report
         from veilmeans.pipelines.train import run_train
 
         typer.echo(f"results: {run_train(settings)}; `veilmeans results --config {config}` shows them")
+        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
 
 
 def _show_plan(settings: JobConfig, predicts: bool) -> None:
@@ -243,19 +245,32 @@ def predict(
     if dry_run:
         _show_plan(settings, predicts=True)
     else:
+        from veilmeans.pipelines.html_report import write_report
         from veilmeans.pipelines.predict import run_predict
 
-        typer.echo(f"results: {run_predict(settings)}")
+        typer.echo(f"results: {run_predict(settings)}; `veilmeans results --config {config}` shows them")
+        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
 
 
 @app.command(context_settings=_TO_BEAM)
 def reveal(context: typer.Context, config: Config) -> None:
     """Open more of a finished run: what kmeans.reveal names now, if every party runs this with the same policy."""
     settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.html_report import write_report
     from veilmeans.pipelines.later import run_reveal
 
     for what, value in run_reveal(settings).items():
         typer.echo(f"{what}: {value}")
+    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+
+
+@app.command()
+def report(config: Config) -> None:
+    """Write report.html of this party's run anew, from its own files: costs, stages, what was opened to whom."""
+    settings = load_config(config)
+    from veilmeans.pipelines.html_report import write_report
+
+    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
 
 
 @app.command()

@@ -38,13 +38,16 @@ def run_predict(config: JobConfig) -> Path:
     check_claim(config, ready.store, ready.binding)
     with seated(config) as exchange:
         agree(exchange, ready)
+        report = RunReport(config.run_folder)
+        report.begin(config)
         job, _, scaling = take_seat(exchange, ready)
-        _assign(ready, ready.model, job)
+        _assign(ready, ready.model, job, report)
         finish(exchange, ready, job, 1, scaling)
+        report.end()
     return config.run_folder
 
 
-def _assign(ready: Ready, model: Model, job: Job) -> None:
+def _assign(ready: Ready, model: Model, job: Job, report: RunReport) -> None:
     """One pipeline over all rows, unless it has ended before."""
     config, seat = ready.config, job.seat.open()
     done = newest_checkpoint(config, job)
@@ -60,7 +63,7 @@ def _assign(ready: Ready, model: Model, job: Job) -> None:
         stages = counters(run_pipeline(config, partial(_build, job, ready.store.manifest)))
         finish_prediction(job, seat)
         progress.passed(1, sent(stages))
-    RunReport(config.run_folder).add_iterations(1, time.perf_counter() - begin, stages)
+    report.add(time.perf_counter() - begin, stages)
 
 
 def _build(job: Job, manifest: Manifest, pipeline: beam.Pipeline) -> None:

@@ -136,7 +136,9 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
         stages |= {stage: tally.counts() for stage, tally in tallies.items()}
         found |= _write_centres(finished, policy, opened)
     write_result(config.run_folder, found)
-    RunReport(config.run_folder).add(time.perf_counter() - start, stages)
+    report = RunReport(config.run_folder)
+    report.add(time.perf_counter() - start, stages)
+    report.add_opening(reveal.model_dump(mode="json"))
     return found
 
 

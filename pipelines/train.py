@@ -84,10 +84,13 @@ def run_train(config: JobConfig) -> Path:
     check_claim(config, ready.store, ready.binding)
     with seated(config) as exchange:
         agree(exchange, ready)
+        report = RunReport(config.run_folder)
+        report.begin(config)
         job, prepared, scaling = take_seat(exchange, ready)
         _begin(ready, job, prepared)
-        done = _iterate(exchange, ready, job, RunReport(config.run_folder))
+        done = _iterate(exchange, ready, job, report)
         finish(exchange, ready, job, done, scaling)
+        report.end()
     return config.run_folder
 
 

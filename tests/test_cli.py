@@ -33,6 +33,7 @@ CONFIGURED = [
     "sums",
     "fill",
     "results",
+    "report",
 ]
 COMMANDS = ["version", "keys", "fingerprint", "init", "set", "fill", "demo", *CONFIGURED]
 MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]

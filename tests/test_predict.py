@@ -41,6 +41,7 @@ from veilmeans.pipelines.choice import explain
 from veilmeans.pipelines.inspect import show_data
 from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, store_iterations
 from veilmeans.pipelines.later import run_reveal
+from veilmeans.pipelines.model import _check_columns
 from veilmeans.pipelines.plan_kmeans import plan_kmeans
 from veilmeans.pipelines.predict import run_predict
 from veilmeans.pipelines.prepare import prepare_data
@@ -48,8 +49,8 @@ from veilmeans.pipelines.settle import choices
 from veilmeans.pipelines.status import show_status
 from veilmeans.pipelines.train import get_ready, run_train
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import VeilmeansError
-from veilmeans.schemas.jobs import CipherConfig, PredictConfig
+from veilmeans.schemas.errors import ConfigError, VeilmeansError
+from veilmeans.schemas.jobs import CipherConfig, KMeansJob, PredictConfig
 from veilmeans.schemas.layout import CELLS, Layout
 from veilmeans.schemas.terms import difference
 from veilmeans.transforms.dag import steps_of
@@ -473,6 +474,12 @@ def test_sparse_rows_are_read_as_the_models_were(tmp_path: Path) -> None:
     known = (Field("", "matrix", 3),)
     what = refused(lambda: scan_source(str(tmp_path / "wide.npz"), (), None, tmp_path, 4, None, known))
     assert what.endswith("wide.npz has 4 columns, and the model has 3")
+    chosen = scan_source(str(tmp_path / "wide.npz"), ("0", "2-3"), None, tmp_path).encoding.again(Treatment())
+    again = scan_source(str(tmp_path / "wide.npz"), (), None, tmp_path, None, None, chosen)
+    assert (list(again.columns), again.nonzeros) == (["0", "2", "3"], (1, 1, 1))
+    _check_columns("m", KMeansJob.model_construct(data="new.npz", columns=("0", "2-3")), chosen)
+    with pytest.raises(ConfigError, match="is not what the model 'm' was trained with"):
+        _check_columns("m", KMeansJob.model_construct(data="new.npz", columns=("0", "2")), chosen)
     table = refused(lambda: scan_source(str(tmp_path / "new.svm"), (), None, tmp_path, 3, None, (Field("a"),)))
     assert table.endswith("new.svm is a sparse matrix, and the rows of the model were a table")
 

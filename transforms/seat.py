@@ -144,7 +144,8 @@ def _encrypted_centroids(kept: Checkpoints, iteration: int, peer: int) -> Cipher
 
 @dataclass
 class Tally:
-    """Messages, bytes, and the seconds in one stage: waited for messages, computed, handing messages over."""
+    """Messages, bytes, the seconds in one stage (waited for messages, computed, handing them over), and ciphertexts
+    made beforehand."""
 
     messages: int = 0
     bytes_sent: int = 0
@@ -152,6 +153,7 @@ class Tally:
     waited: float = 0.0
     computed: float = 0.0
     handed_over: float = 0.0
+    ciphertexts: int = 0
 
     def counts(self) -> dict[str, int]:
         """As whole numbers, under the names they have in Beam's metrics."""
@@ -162,6 +164,7 @@ class Tally:
             "waited_us": round(self.waited * 1e6),
             "computed_us": round(self.computed * 1e6),
             "handed_over_us": round(self.handed_over * 1e6),
+            "ciphertexts": self.ciphertexts,
         }
 
 
