@@ -38,7 +38,7 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _FILES = {
     ASSIGNMENTS: "cluster of each row",
     CENTROIDS: "centroids, in original units",
-    RESULT: "what was opened to this party, and the number of iterations",
+    RESULT: "what was opened to this party",
     "report.json": "the numbers of this report",
 }
 

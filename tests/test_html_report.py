@@ -494,3 +494,12 @@ def test_text_has_the_contrast_of_wcag_aa(scheme: int) -> None:
     pairs += [("ink", tint) for tint in tints] + [(phase, "paper") for phase in ("s1", "s2", "s3")]
     pairs += [("good", "good-tint"), ("open", "open-tint")]
     assert [pair for pair in pairs if contrast(*(colours[name] for name in pair)) < 4.5] == []
+
+
+def test_a_prediction_tells_its_model_and_nothing_of_iterations(tmp_path: Path) -> None:
+    job = {**VERTICAL, "predict": {"model": "october-model"}, "reveal": {"assignments": BOTH}}
+    config = make_run(tmp_path, job)
+    run = Run(config, write_report(config).read_text())
+    assert "New rows in the clusters of october-model with shop" in run.text
+    assert not re.search("Iterations|Convergence|of at most|one bit|quotient", run.text)
+    assert {"distance", "assign", "reveal-assignments"} <= set(run.text.split())
