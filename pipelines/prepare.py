@@ -24,12 +24,19 @@ LOCAL_FIELDS = {
 """Fields of the job that are each party's own."""
 _FEW_ROWS = 1 << 17
 """Up to so many rows an iteration is one element."""
+_ITERATIONS = 10
+"""In one pipeline, where each is one call."""
 
 
 def runs_whole(config: JobConfig, kmeans: KMeans) -> bool:
     """Whether all rounds of an iteration run in one call here."""
     rounds = config.engine.rounds
     return rounds == "whole" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
+
+
+def iterations_at_once(config: JobConfig, whole: bool) -> int:
+    """How many iterations are one pipeline."""
+    return config.needed_kmeans.iterations_per_pipeline or (_ITERATIONS if whole else 1)
 
 
 def kmeans_job(config: JobConfig) -> KMeansJob:

@@ -31,6 +31,7 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.jobs import RevealConfig
+from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.at_once import run_and_report
 from veilmeans.transforms.bare import Tallies, run_bare
@@ -99,14 +100,14 @@ def _saved(config: JobConfig) -> Path:
     return config.run_folder / "finished.json"
 
 
-def policy_of(config: JobConfig, finished: Finished, reveal: RevealConfig) -> Policy:
+def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> Policy:
     """The policy by the parties' places."""
 
     def members(names: Sequence[str]) -> frozenset[int]:
         return frozenset(config.parties.index(name) for name in names)
 
     return Policy(
-        finished.job.kmeans.layout,
+        layout,
         members(reveal.assignments),
         members(reveal.centroids),
         reveal.columns == "all",
@@ -123,7 +124,7 @@ def digest_of(reveal: RevealConfig) -> str:
 def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object]:
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
-    policy = policy_of(config, finished, reveal)
+    policy = policy_of(config, finished.job.kmeans.layout, reveal)
     checkpoint = _read_shares(finished, policy)
     _require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}

@@ -26,9 +26,9 @@ def announced_costs(config: JobConfig) -> dict[str, object]:
     return {_COSTS: own_costs(config).to_json()}
 
 
-def own_costs(config: JobConfig) -> Costs:
-    """What operations cost on this machine, and the configured link."""
-    return calibrate(cipher_of(config), config.storage, Link.shaped(config.exchange.shape))
+def own_costs(config: JobConfig, keep: bool = True) -> Costs:
+    """What operations cost on this machine, and the configured link. `keep`: a measurement made now is kept."""
+    return calibrate(cipher_of(config), config.storage, Link.shaped(config.exchange.shape), keep)
 
 
 def settle_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[str, Terms]) -> Chosen:

@@ -26,6 +26,7 @@ from veilmeans.pipelines.prepare import (
     LOCAL_FIELDS,
     check_whole,
     encode_data,
+    iterations_at_once,
     kmeans_job,
     local_scaling,
     runs_whole,
@@ -48,10 +49,6 @@ from veilmeans.transforms.lloyd import ExchangeOperands, LloydIteration
 from veilmeans.transforms.seat import Seat
 
 log = logging.getLogger(__name__)
-
-
-_ITERATIONS = 10
-"""In one pipeline, where each is one call."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +89,17 @@ def run_train(config: JobConfig) -> Path:
     return config.run_folder
 
 
-def get_ready(config: JobConfig) -> Ready:
-    """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms."""
+def get_ready(config: JobConfig, folder: Path | None = None) -> Ready:
+    """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms.
+
+    `folder`: where data are prepared instead of our storage.
+    """
     job, kmeans = kmeans_job(config), kmeans_of(config)
-    scan = scan_data(config)
+    aside = config if folder is None else config.model_copy(update={"storage": folder})
+    scan = scan_data(aside)
     scaling = local_scaling(config, scan)
     if scaling is not None:
-        check_whole(config, encode_data(config, scan, scaling))
+        check_whole(config, encode_data(aside, scan, scaling))
     store = open_store(config, job.max_iter)
     engines = settled_engines(config, store)
     kmeans = kmeans_of(config, engines)
@@ -142,7 +143,7 @@ def _build_operands(job: Job, pipeline: beam.Pipeline) -> None:
 def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> int:
     """Pipelines of iterations until the run has stopped; how many iterations it took."""
     config, limit = ready.config, ready.job.max_iter
-    step = ready.job.iterations_per_pipeline or (_ITERATIONS if job.whole else 1)
+    step = iterations_at_once(config, job.whole)
     store = kept(job.seat.open())
     done = store.newest()
     progress = TrainProgress(limit, len(job.shards))
