@@ -44,8 +44,11 @@ def open_gateway(config: JobConfig) -> Gateway:
     try:
         return Gateway(config.party, listen, load_identity(config), load_peer_certificates(config), spool, config.limit)
     except (OSError, ValueError, pa.ArrowException) as error:
-        why = str(error).split(". ")[0]
-        raise StorageError(f"the gateway cannot listen on {listen}: is the port taken? ({why})") from None
+        raise cannot_listen(listen, str(error).split(". ")[0]) from None
+
+
+def cannot_listen(listen: str, why: str) -> StorageError:
+    return StorageError(f"the gateway cannot listen on {listen}: is the port taken? ({why})")
 
 
 @contextmanager

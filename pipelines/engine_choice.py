@@ -17,12 +17,20 @@ def engine_choices(
     """For each owner and product; `settled`: the store was made for `chosen`."""
     job, result = config.needed_kmeans, []
     for (party, choice), engines in zip(found.items(), chosen, strict=True):
+        result.append(_operand(party, choice, "beaver" in engines))
         for product, engine in zip(_PRODUCTS, engines, strict=True):
             asked = getattr(job.engines_of(party), product)
             estimates = {name: _json(each) for name, each in choice.estimates[product].items()}
             why = _why(choice, product, engine, asked, settled)
             result.append(EngineChoice(party, product, engine, asked, why, estimates))
     return tuple(result)
+
+
+def _operand(party: str, choice: Choice, sent: bool) -> EngineChoice:
+    """The masked matrix that both of an owner's products by beaver share."""
+    why = "the masked matrix is sent once" if sent else "no masked matrix is sent"
+    estimates = {name: _json(each) for name, each in choice.estimates["operand"].items()}
+    return EngineChoice(party, "operand", "beaver" if sent else "none", "", why, estimates)
 
 
 def _why(choice: Choice, product: str, engine: str, asked: str, settled: bool) -> str:

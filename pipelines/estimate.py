@@ -1,8 +1,9 @@
 """What a run will do and cost at one party, as plain data: the answer of `veilmeans plan`, and its JSON.
 
-`JobPlan.to_json` has these fields; names stay as they are, and new ones may come beside them. Bytes are those of message
-payloads as they are sent (Arrow IPC streams), which `report.json` of a run counts, too; handshake, farewell, envelopes
-(64 bytes a message) and TLS come on top. Seconds are estimates, all else is exact but for what is said to be estimated.
+`JobPlan.to_json` has these fields; names stay as they are, and new ones may come beside them. Bytes are those of
+message payloads as they are sent (Arrow IPC streams), which `report.json` of a run counts, too; handshake, farewell,
+envelopes (64 bytes a message) and TLS come on top. Seconds are estimates; all else is exact, unless it says otherwise,
+and but for the lengths of column names, which `columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
   job                 layout, rows, columns, clusters, max_iter, tol, shards, column_shards, runner, rounds ("whole":
@@ -13,7 +14,7 @@ payloads as they are sent (Arrow IPC streams), which `report.json` of a run coun
                       "end"), after (names of steps), times (at most),
                       each (rounds, messages, bytes_sent, bytes_received, sent and received by peer), of one time,
                       total (the same, of all times), seconds (computed, and by link, of one time)
-  iteration, total    each and seconds of one iteration, and of all that a run does at most
+  iteration, total    traffic (as `each`) and seconds of one iteration, and of all that a run does at most
   offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
                       cipher_bytes; all of it for the whole store
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
@@ -219,8 +220,8 @@ class JobPlan:
             "job": dict(self.job),
             "links": {name: dict(link) for name, link in self.links.items()},
             "steps": [step.to_json() for step in self.steps],
-            "iteration": {"each": each.to_json(), "seconds": seconds.to_json()},
-            "total": {"each": self.traffic().to_json(), "seconds": self.seconds().to_json()},
+            "iteration": {"traffic": each.to_json(), "seconds": seconds.to_json()},
+            "total": {"traffic": self.traffic().to_json(), "seconds": self.seconds().to_json()},
             "offline": None if self.offline is None else asdict(self.offline),
             "disk": self.disk.to_json(),
             "engines": [asdict(engine) for engine in self.engines],

@@ -2,7 +2,7 @@
 
 A step of r rounds at one party, with b bytes sent, w words of masks, c bytes received and m messages takes about
 
-  computed  = r·barrier + m·message + (b + c)·byte + b·local + w·word + products          (`Costs` has word and products)
+  computed  = r·barrier + m·message + (b + c)·byte + b·local + w·word + products         (`Costs` has word and products)
   on a link = computed + r·round trip + (bytes of who sends most) / rate
 
 It knows nothing of other programs, of disks that sync slowly, nor of a runner other than Beam's own: an estimate.

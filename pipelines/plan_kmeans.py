@@ -20,12 +20,13 @@ from veilmeans.pipelines.engine_choice import engine_choices
 from veilmeans.pipelines.estimate import JobPlan, Offline, Opened, Seconds, StepPlan
 from veilmeans.pipelines.jobs import kmeans_of, store_iterations
 from veilmeans.pipelines.pace import Pace, measure_pace
+from veilmeans.pipelines.party import finished
 from veilmeans.pipelines.prepare import runs_whole
 from veilmeans.pipelines.settle import choices, own_costs
 from veilmeans.pipelines.store_size import disk_of, offline_of
 from veilmeans.pipelines.traffic import Counted, busiest, steps_with_stages, traffic_of
 from veilmeans.pipelines.train import get_ready
-from veilmeans.pipelines.triples import settled_engines
+from veilmeans.pipelines.triples import check_claim, settled_engines
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.jobs import KMeansJob
@@ -44,6 +45,8 @@ def plan_train(config: JobConfig) -> JobPlan:
     load_peer_certificates(config)
     with tempfile.TemporaryDirectory() as folder:
         ready = get_ready(config, Path(folder))
+    if not finished(config):
+        check_claim(config, ready.store, ready.binding)
     return make_plan(config, settled_engines(config, ready.store), keep=False)
 
 
@@ -83,7 +86,7 @@ def make_plan(config: JobConfig, settled: Chosen | None, keep: bool) -> JobPlan:
         config.run,
         tuple(config.peers),
         _shape(config, kmeans),
-        {name: {"rate_mbps": each.rate / 125e3, "round_trip_ms": each.round_trip * 1e3} for name, each in timed.links.items()},
+        {name: _link_json(each) for name, each in timed.links.items()},
         steps,
         offline,
         disk_of(config, kmeans, offline, steps),
@@ -98,6 +101,10 @@ def links_of(config: JobConfig) -> dict[str, Link]:
     known = {name: Link(each.rate / 8, each.round_trip) for name, each in links.items()}
     shape = config.exchange.shape
     return known if shape is None else {**known, "configured": Link.shaped(shape)}
+
+
+def _link_json(link: Link) -> dict[str, float]:
+    return {"rate_mbps": link.rate / 125e3, "round_trip_ms": link.round_trip * 1e3}
 
 
 class _Timing:

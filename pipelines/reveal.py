@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from veilmeans.crypto import fixed
-from veilmeans.io.checkpoints import assignments
+from veilmeans.io.checkpoints import Checkpoints, assignments
 from veilmeans.io.files import write_json
 from veilmeans.io.names import from_parts, parts_of
 from veilmeans.io.prepared import read_ids
@@ -125,8 +125,8 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished.job.kmeans.layout, reveal)
-    checkpoint = _read_shares(finished, policy)
-    _require_inertia(finished, policy, checkpoint)
+    checkpoint = read_shares(finished, policy, kept(finished.job.seat.open()))
+    require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
     found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
     if policy.assignments:
@@ -142,16 +142,15 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     return found
 
 
-def _read_shares(finished: Finished, policy: Policy) -> Arrays:
+def read_shares(finished: Finished, policy: Policy, store: Checkpoints) -> Arrays:
     """The last checkpoint, and the centroids as "mu" where they are opened; damage is told before anything is sent."""
-    seat = finished.job.seat.open()
-    checkpoint = kept(seat).read(finished.done)
+    checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
-    return {**checkpoint, "mu": read_centroids(finished.job, seat, finished.done)}
+    return {**checkpoint, "mu": read_centroids(finished.job, store, finished.done)}
 
 
-def _require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
+def require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
     if policy.inertia and "inertia" not in checkpoint:
         raise ConfigError(
             f"run {finished.config.run!r} kept no inertia, because kmeans.reveal.inertia named nobody when it was "

@@ -153,7 +153,7 @@ def _operands(config: JobConfig, kmeans: KMeans) -> int:
 
 
 def _inbox(config: JobConfig, kmeans: KMeans, steps: tuple[StepPlan, ...]) -> int:
-    """What we receive waits until a pipeline has ended, and that of one more iteration stays for a damaged checkpoint."""
+    """What we receive waits until a pipeline has ended, and that of one more iteration stays."""
     job = config.needed_kmeans
     iterations = min(job.max_iter, iterations_at_once(config, runs_whole(config, kmeans)) + 2)
     times = [iterations if each.step.when == "iteration" else 1 for each in steps]

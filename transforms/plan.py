@@ -48,9 +48,7 @@ class Work:
         """Its stages for a shard, or for one like it."""
         if self.over is not Over.ROWS:
             return trace(self.protocol, self.shapes(block))
-        return trace_rows(
-            self.protocol, lambda rows: self.shapes(replace(block, rows=rows)), block.rows, self.period
-        )
+        return trace_rows(self.protocol, lambda rows: self.shapes(replace(block, rows=rows)), block.rows, self.period)
 
 
 @dataclass(frozen=True)

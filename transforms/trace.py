@@ -12,7 +12,7 @@ from rich.table import Table
 
 from veilmeans.schemas.arrays import Array, Arrays, Spec, payload_size, spec_of
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.affine import NotAffine, carried_on
+from veilmeans.transforms.affine import NotAffineError, carried_on
 from veilmeans.transforms.homomorphic import Blinding
 from veilmeans.transforms.randomness import Need, Shape, ShapeRecorder
 from veilmeans.transforms.rounds import Inbox, Protocol, Stage
@@ -84,7 +84,7 @@ def trace_rows(
     if steps <= _STEPS:
         return trace(protocol, shapes(rows))
     found = [tuple(trace(protocol, shapes(first + i * period))) for i in range(3)]
-    with suppress(NotAffine):
+    with suppress(NotAffineError):
         if carried_on(found[0], found[1], 2) == found[2]:
             return list(carried_on(found[0], found[1], steps))
     return trace(protocol, shapes(rows))
