@@ -1,10 +1,11 @@
 """`veilmeans plan --compare RUN`: what the plan says beside what `report.json` of a run has measured, step by step.
 
-`Comparison.to_json`: party, run, iterations (that were done); steps and total, each with planned and measured (rounds,
-messages, bytes_sent, bytes_received, seconds) and difference (of the four numbers: measured over planned, in percent;
-null where nothing was planned and something is there). Rounds of a step are those of one time, in which this party
-sends or receives something; in total they are all of the run's. Planned seconds are `computed` and by link, measured
-ones `computed`, `waited` and `handed_over`. What a process did that died before its pipeline ended is not in a report.
+`Comparison.to_json`: party, run, iterations (that were done), seconds (that the run took); steps and total, each with
+planned and measured (rounds, messages, bytes_sent, bytes_received, seconds) and difference (of the four numbers:
+measured over planned, in percent; null where nothing was planned and something is there). Rounds of a step are those of
+one time, in which this party sends or receives something; in total they are all of the run's. Planned seconds are
+`computed` and by link, measured ones `computed`, `waited` and `handed_over`. What a process did that died before its
+pipeline ended is not in a report.
 """
 
 import json
@@ -68,12 +69,13 @@ class Comparison:
     party: str
     run: str
     iterations: int
+    seconds: float
     steps: tuple[Pair, ...]
     total: Pair
 
     def to_json(self) -> Json:
         return {
-            **{name: getattr(self, name) for name in ("party", "run", "iterations")},
+            **{name: getattr(self, name) for name in ("party", "run", "iterations", "seconds")},
             "steps": [step.to_json() for step in self.steps],
             "total": self.total.to_json(),
         }
@@ -90,7 +92,7 @@ def compare(config: JobConfig, run: str | None = None) -> Comparison:
     steps = tuple(Pair(name, _planned(plan, name, done), measured.get(name, _NOTHING)) for name in (*names, *strangers))
     times = {each.step.name: done for each in plan.steps if each.step.when == "iteration"}
     total = Pair("all", _sum_planned(plan, done), _sum(measured, times))
-    return Comparison(config.party, config.run, done, steps, total)
+    return Comparison(config.party, config.run, done, float(report["seconds"]), steps, total)
 
 
 _NOTHING = Side(0, 0, 0, 0, dict.fromkeys(_TIMES, 0.0))
@@ -100,7 +102,7 @@ def _report(config: JobConfig) -> Json:
     file = config.run_folder / "report.json"
     try:
         found = json.loads(file.read_text())
-        return {"iterations": list(found["iterations"]), "stages": dict(found["stages"])}
+        return {name: kind(found[name]) for name, kind in (("iterations", list), ("seconds", float), ("stages", dict))}
     except FileNotFoundError:
         raise StorageError(
             f"run {config.run!r} has no report at {config.party} ({file}): train it, or name another with --compare"
@@ -165,7 +167,9 @@ def show_comparison(found: Comparison) -> RenderableType:
         crossed.add_row("", "measured", *_row(pair.measured, *map(_percent, off)))
         planned = pair.planned.seconds.get("computed", 0.0)
         spent.add_row(pair.name, seconds(planned), *(seconds(pair.measured.seconds[name]) for name in _TIMES))
-    return Group(crossed, spent)
+    links = [f"{name.upper()} {seconds(value)} s" for name, value in found.total.planned.seconds.items() if value]
+    took = f"the run took {seconds(found.seconds)} s, what is done between rounds included"
+    return Group(crossed, spent, f"{took}; planned: {', '.join(links[1:])}")
 
 
 def _row(side: Side, sent: str | None, received: str | None) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.transforms.dag import Step
 from veilmeans.transforms.engines import Chosen
 from veilmeans.transforms.kmeans import KMeans
+from veilmeans.transforms.plan import Over
 
 _AT_ONCE = 1e18
 """Bytes per second of a link that takes no time."""
@@ -112,18 +113,24 @@ class _Timing:
 
     def __init__(self, config: JobConfig, kmeans: KMeans, chosen: Chosen, costs: Costs, pace: Pace) -> None:
         self.config, self.costs, self.pace = config, costs, pace
-        self.staged, self.links = not runs_whole(config, kmeans), links_of(config)
+        self.kmeans, self.links = kmeans, links_of(config)
         alone = choices(config, [replace(costs, rate=_AT_ONCE, round_trip=0.0)])
         self.products = _product_seconds(alone, chosen, store_iterations(config))
 
     def step_plan(self, step: Step, counted: Counted) -> StepPlan:
         times = self.config.needed_kmeans.max_iter if step.when == "iteration" else 1
         each = traffic_of(self.config, counted)
-        computed = self.pace.computed(counted, self.config.me.index, self.costs.word, self.staged)
+        computed = self.pace.computed(counted, self.config.me.index, self.costs.word, self._staged(step))
         computed += self.products.get(step.name, 0.0)
         most = busiest(counted)
         links = {n: computed + each.rounds * link.round_trip + most / link.rate for n, link in self.links.items()}
         return StepPlan(step, times, each, Seconds(computed, links))
+
+    def _staged(self, step: Step) -> bool:
+        """Whether each round is a Beam stage; work on one element is one call, and so are columns in one shard."""
+        if runs_whole(self.config, self.kmeans) or step.over is Over.ONE or step.name == "norms":
+            return False
+        return step.over is Over.ROWS or step.name == "encrypt" or len(self.kmeans.column_shards) > 1
 
 
 def _product_seconds(alone: Mapping[str, Choice], chosen: Chosen, iterations: int) -> dict[str, float]:

@@ -77,7 +77,7 @@ def _heading(plan: JobPlan) -> list[str]:
 
 def _graph(plan: JobPlan) -> list[str]:
     """One line for each part of the run: ─▶ leads to what waits for it."""
-    labels = {"once": "once", "iteration": f"{plan.job['max_iter']:,} times", "end": "end"}
+    labels = {"once": "once", "iteration": f"≤ {plan.job['max_iter']:,} times", "end": "end"}
     lines = []
     steps = [each.step for each in plan.steps]
     for (when, phase), members in groupby(steps, key=lambda step: (step.when, step.phase)):
@@ -125,7 +125,7 @@ def _peers(plan: JobPlan) -> list[RenderableType]:
     """By peer, where there are several."""
     if len(plan.peers) < 2:
         return []
-    found, total = table("peer", "sent", "received", title="to and from each peer, in all"), plan.traffic()
+    found, total = table("peer", "sent", "received", title="by peer, in all"), plan.traffic()
     for peer in plan.peers:
         found.add_row(peer, size(total.sent.get(peer, 0)), size(total.received.get(peer, 0)))
     return [found]
