@@ -50,8 +50,7 @@ def dry_offline(config: JobConfig) -> str:
     if mine.ciphertexts:
         made_here = f"would make {mine.ciphertexts:,} ciphertexts, {size(mine.cipher_bytes)}, and a key pair"
         lines.append(f"{made_here}; public keys go to {', '.join(n for n in config.parties if n != config.party)}")
-    kept = size(mine.bytes_received + mine.cipher_bytes)
-    lines.append(f"would write {kept} below {config.store_folder}, with a seed (mode 0600)")
+    lines.append(f"would write {size(mine.bytes_stored)} below {config.store_folder}, with a seed (mode 0600)")
     return "\n".join(lines)
 
 

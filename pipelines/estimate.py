@@ -16,7 +16,7 @@ and but for the lengths of column names, which `columns: all` opens with the cen
                       total (the same, of all times), seconds (computed, and by link, of one time)
   iteration, total    traffic (as `each`) and seconds of one iteration, and of all that a run does at most
   offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
-                      cipher_bytes; all of it for the whole store
+                      cipher_bytes, bytes_stored (files of the store); all of it for the whole store
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
   engines             party, product, engine, asked, why, estimates (engine -> seconds, bytes, offline_seconds,
                       offline_bytes, why; of one iteration)
@@ -137,6 +137,7 @@ class Offline:
     triples: tuple[Triples, ...]
     ciphertexts: int
     cipher_bytes: int
+    bytes_stored: int
 
 
 @dataclass(frozen=True)

@@ -56,23 +56,23 @@ def alike(plan: Plan, iterations: int) -> Iterator[_Shards]:
 
 
 def offline_of(config: JobConfig, plan: Plan, party: int) -> Offline:
-    """The store of the party with this index."""
+    """The store of the party with this index. A shard for which nothing is dealt or made has an empty file."""
     runs, iterations = config.needed_triples.runs, store_iterations(config)
-    messages = size = ciphertexts = cipher_bytes = 0
+    messages = size = ciphertexts = cipher_bytes = stored = 0
+    has_ciphers = any(plan.blindings(each.shard, each.iteration) for each in alike(plan, iterations))
     triples: Counter[str] = Counter()
     for each in alike(plan, iterations):
         count = runs * each.count
         needs = plan.needs(each.shard, each.iteration)
         triples += Counter({name: count * n for name, n in _triples(party, needs).items()})
-        parts = corrected_parts(party, needs)
-        if parts:
-            messages += count
-            size += count * payload_size(_spec(parts))
-        made = _ciphers(plan, each, party)
+        dealt, made = _spec(corrected_parts(party, needs)), _ciphers(plan, each, party)
+        messages += count * bool(dealt)
+        size += count * payload_size(dealt) * bool(dealt)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
-        cipher_bytes += count * payload_size(made) if made else 0
+        cipher_bytes += count * payload_size(made) * bool(made)
+        stored += count * (payload_size(dealt) + payload_size(made) * has_ciphers)
     found = tuple(Triples(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
-    return Offline(runs, iterations, config.dealer, messages, size, found, ciphertexts, cipher_bytes)
+    return Offline(runs, iterations, config.dealer, messages, size, found, ciphertexts, cipher_bytes, stored)
 
 
 def _triples(party: int, needs: Needs) -> Counter[str]:
@@ -107,7 +107,7 @@ def _ciphers(plan: Plan, each: _Shards, party: int) -> Spec:
 
 def disk_of(config: JobConfig, kmeans: KMeans, offline: Offline | None, steps: tuple[StepPlan, ...]) -> Disk:
     """What this party keeps: of the store and its own data, and of one run at its end."""
-    store = offline.bytes_received + offline.cipher_bytes if offline else 0
+    store = offline.bytes_stored if offline else 0
     inbox = _inbox(config, kmeans, steps)
     return Disk(store, _prepared(config), _checkpoints(config, kmeans), _operands(config, kmeans), inbox)
 

@@ -66,7 +66,7 @@ def really_sent(config: JobConfig, layout: Layout) -> Sizes:
     return sizes if kmeans.engines.masked else Sizes({key: n for key, n in sizes.items() if key[0] != "operand"})
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(layouts, st.integers(1, 4), st.sampled_from(["beaver", "he", MIXED]), st.booleans())
 def test_planned_bytes_are_those_that_are_sent(layout: Layout, k: int, products: Any, inertia: bool) -> None:
     config = config_for(layout, k, inertia=inertia, products=products, tol=0.1 if inertia else 0.0)

@@ -145,16 +145,18 @@ def test_dry_runs_after_a_run_change_nothing(run: Run) -> None:
     """What would be opened by another policy; the run itself is over."""
     config = changed_config(run.configs["shop"], {"kmeans": {"reveal": {"assignments": NAMES[:2], "inertia": []}}})
     file = str(write_config(config, run.folder / "later.yaml"))
+    now = write_config(run.configs["shop"], run.folder / "now.yaml")
     before = contents(run.folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "CELLS", run.cells)
         fix_costs(patch)
-        reveal, train = (CliRunner().invoke(cli.app, [name, "-c", file, "--dry-run"]) for name in ("reveal", "train"))
+        reveal = CliRunner().invoke(cli.app, ["reveal", "-c", file, "--dry-run"])
+        train = CliRunner().invoke(cli.app, ["train", "-c", str(now), "--dry-run"])
     assert (reveal.exit_code, train.exit_code) == (0, 0), (reveal.output, train.output)
     assert contents(run.folder) == before
     assert "would open assignments to payco, shop\n" in reveal.output
     assert f"would write {config.run_folder}/assignments.parquet\n" in reveal.output
-    assert "opened at the end: assignments to payco, shop" in train.output
+    assert "shop in run 'test' with payco" in train.output
 
 
 # Reports that are not what they should be; no process is needed for them.
