@@ -4,7 +4,7 @@ Configuration, certificates and what lies on disk are checked as the commands do
 """
 
 from veilmeans.crypto import prg
-from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.io.connect import check_door, load_identity, load_peer_certificates
 from veilmeans.io.keys import read_secret
 from veilmeans.io.results import ASSIGNMENTS, CENTROIDS, RESULT
 from veilmeans.io.shaper import LAN, WAN
@@ -27,13 +27,14 @@ from veilmeans.transforms.seat import checkpoints
 
 def dry_offline(config: JobConfig) -> str:
     """For a party what it gets and makes, for the dealer what it sends."""
-    terms = check_offline(config, keep=False)
+    check_offline(config, keep=False)
     settings = config.offline()
+    if finished(settings):
+        return f"the store {config.needed_triples.store!r} is made already: nothing would be done"
+    check_writable(config.storage)
     load_identity(settings)
     load_peer_certificates(settings)
-    check_writable(config.storage)
-    if terms is not None and finished(settings):
-        return f"the store {config.needed_triples.store!r} is made already: nothing would be done"
+    check_door(config)
     chosen = _engines(config)
     plan = job_plan(config, chosen)
     lines = [f"store {config.needed_triples.store!r}, made by {config.dealer} for {', '.join(config.parties)}"]
@@ -77,6 +78,7 @@ def dry_reveal(config: JobConfig) -> str:
         return f"this was opened already: the results are in {config.run_folder}"
     load_identity(config)
     load_peer_certificates(config)
+    check_door(config)
     _check_shares(config, trained, reveal)
     lines = [f"{config.party} in run {config.run!r} with {', '.join(config.peers)}, after {trained.done:,} iterations"]
     for what, who in reveal.model_dump(include={"assignments", "centroids", "inertia"}).items():

@@ -4,13 +4,11 @@ Nothing is written but in a temporary folder, and nothing is sent.
 """
 
 import os
-import socket
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 from veilmeans.crypto.certificates import fingerprint
-from veilmeans.io.connect import cannot_listen, load_identity, load_peer_certificates
+from veilmeans.io.connect import check_port, load_identity, load_peer_certificates
 from veilmeans.pipelines.demo import DEALER, FEATURES, check_demo
 from veilmeans.pipelines.init import Example, check_free, write_examples
 from veilmeans.pipelines.keys import check_keys, key_files
@@ -82,18 +80,6 @@ def dry_demo(folder: Path, rows: int, exchange: str) -> str:
             f"machine only (127.0.0.1, {len(members)} free ports); exchange by {exchange}",
         ]
     )
-
-
-def check_port(listen: str) -> None:
-    """Refuse an address on which we cannot listen."""
-    host, _, port = listen.rpartition(":")
-    try:
-        kind, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        with closing(socket.socket(kind)) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-    except (OSError, ValueError) as error:
-        raise cannot_listen(listen, getattr(error, "strerror", None) or str(error)) from None
 
 
 def check_writable(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Group, RenderableType
 
-from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.io.connect import check_door, load_identity, load_peer_certificates
 from veilmeans.io.inputs import stage_columns
 from veilmeans.pipelines.sums import check_rows, sums_job
 from veilmeans.schemas.config import JobConfig
@@ -26,6 +26,7 @@ def plan_sums(config: JobConfig) -> RenderableType:
         target = Path(folder) / "columns.arrow"
         staged = stage_columns(job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, target)
     check_rows(config, job, staged.rows)
+    check_door(config)
     columns, parties = len(job.columns), config.me.count
     sharded = {"x": ((staged.rows, columns), "uint64")}
     opened = {"x": ((columns * parties + 1,), "uint64")}

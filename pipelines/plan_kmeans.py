@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.io.connect import check_door, load_identity, load_peer_certificates
 from veilmeans.io.shaper import LAN, WAN
 from veilmeans.io.triples import TripleStore
 from veilmeans.pipelines.aggregate import aggregate_work, opened_statistics
@@ -48,6 +48,7 @@ def plan_train(config: JobConfig) -> JobPlan:
         ready = get_ready(config, Path(folder))
     if not finished(config):
         check_claim(config, ready.store, ready.binding)
+        check_door(config)
     return make_plan(config, settled_engines(config, ready.store), keep=False)
 
 
@@ -63,12 +64,23 @@ def plan_ahead(config: JobConfig, keep: bool = True) -> JobPlan:
 
 
 def _stored_engines(config: JobConfig) -> Chosen | None:
+    """Those of the store, if there is one, and it could be for this job."""
     if config.triples is None:
         return None
     try:
-        return TripleStore.open(config.store_folder).manifest.engines or None
+        found = TripleStore.open(config.store_folder).manifest.engines
     except (StorageError, ConfigError):
         return None
+    asked = [config.needed_kmeans.engines_of(party) for party in config.parties]
+    wanted = [(each.distance, each.update) for each in asked]
+    return found if len(found) == len(wanted) and all(map(_allowed, wanted, found)) else None
+
+
+def _allowed(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
+    """Whether an owner's engines are those that are asked for."""
+    return len(found) == len(wanted) and all(
+        each in ("auto", engine) for each, engine in zip(wanted, found, strict=True)
+    )
 
 
 def make_plan(config: JobConfig, settled: Chosen | None, keep: bool) -> JobPlan:

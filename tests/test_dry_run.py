@@ -185,6 +185,17 @@ def test_gateway(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[i
     assert sentence.startswith(f"error: the gateway cannot listen on {config.listen}: is the port taken? (")
 
 
+def test_a_port_that_is_taken(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+    """A command that opens its own gateway says so, too."""
+    file = written(config, tmp_path)
+    host, _, port = (config.listen or "").rpartition(":")
+    with socket.socket() as taken:
+        taken.bind((host, int(port)))
+        taken.listen()
+        code, sentence = ended("train", "-c", file, "--dry-run")
+    assert (code, "is the port taken?" in sentence) == (8, True)
+
+
 @pytest.mark.parametrize("products", ["beaver", "he"])
 def test_offline(tmp_path: Path, products: str) -> None:
     job = {"layout": "vertical", "rows": 90, "features": {"payco": 2, "shop": 1}, "clusters": 3, "products": products}

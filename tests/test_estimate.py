@@ -18,6 +18,7 @@ from fixed_costs import fix_costs
 from kmeans_parties import Table, config_for, deal_plan, horizontal, run_kmeans, vertical
 from parties import make_configs
 from veilmeans.io.shaper import LAN, WAN
+from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.estimate import JobPlan, Seconds, Traffic
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.plan_kmeans import plan_ahead
@@ -227,6 +228,21 @@ def test_the_engine_that_is_asked_for_and_the_one_that_is_chosen(
     assert found["payco", "operand"] == ("none", "no masked matrix is sent")
     assert found["shop", "update"][0] == "beaver"
     assert " s an iteration, he " in found["shop", "update"][1]
+
+
+def test_the_engines_of_a_store_count_if_they_are_those_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fix_costs(monkeypatch)
+    config = job(tmp_path)
+    store = TripleStore.create(
+        config.store_folder, Manifest("store", 1, 7, 1000, "", (("he", "he"), ("beaver", "he"))), bytes(32)
+    )
+    store.complete()
+    chosen = [each.engine for each in plan_ahead(config).engines if each.product != "operand"]
+    assert chosen == ["he", "he", "beaver", "he"]
+    other = job(tmp_path / "other", kmeans={"products": "beaver"}).model_copy(update={"storage": config.storage})
+    assert {each.engine for each in plan_ahead(other).engines} == {"beaver"}
 
 
 def test_sums_of_traffic_and_time() -> None:
