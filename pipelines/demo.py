@@ -51,7 +51,6 @@ SEED = 3
 
 def run_demo(folder: Path, rows: int, exchange: str) -> None:
     """Set up, run, compare, print."""
-    check_demo(folder, exchange)
     console = Console()
     transactions = write_demo(folder, rows, exchange)
     columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
@@ -68,6 +67,7 @@ def run_demo(folder: Path, rows: int, exchange: str) -> None:
 
 def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
     """Data, keys and configurations of everyone, each in a folder of its own."""
+    check_demo(folder, exchange)
     if folder.exists():
         shutil.rmtree(folder)
     members = (*FEATURES, DEALER)
