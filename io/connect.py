@@ -1,8 +1,9 @@
 """Open what a configuration names: identity, gateway, exchange. Opened once per process, never pickled."""
 
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,8 +45,29 @@ def open_gateway(config: JobConfig) -> Gateway:
     try:
         return Gateway(config.party, listen, load_identity(config), load_peer_certificates(config), spool, config.limit)
     except (OSError, ValueError, pa.ArrowException) as error:
-        why = str(error).split(". ")[0]
-        raise StorageError(f"the gateway cannot listen on {listen}: is the port taken? ({why})") from None
+        raise _cannot_listen(listen, str(error).split(". ")[0]) from None
+
+
+def check_port(listen: str) -> None:
+    """Refuse an address on which we cannot listen; it is bound for a moment."""
+    host, _, port = listen.rpartition(":")
+    try:
+        kind, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        with closing(socket.socket(kind)) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except (OSError, ValueError) as error:
+        raise _cannot_listen(listen, getattr(error, "strerror", None) or str(error)) from None
+
+
+def check_door(config: JobConfig) -> None:
+    """The same, of a command that opens its own gateway."""
+    if config.exchange.kind == "gateway" and config.gateway == "embedded":
+        check_port(config.listen or "")
+
+
+def _cannot_listen(listen: str, why: str) -> StorageError:
+    return StorageError(f"the gateway cannot listen on {listen}: is the port taken? ({why})")
 
 
 @contextmanager

@@ -78,12 +78,15 @@ class Advice:
         return "\n".join(filter(None, lines))
 
 
-def advise(config: JobConfig, file: Path) -> Advice:
-    """Look at the data of the configuration in `file`; what cannot be used is an InputError with a command."""
+def advise(config: JobConfig, file: Path, storage: Path | None = None) -> Advice:
+    """Look at the data of the configuration in `file`; what cannot be used is an InputError with a command.
+
+    `storage`: where what was seen is kept instead of our own.
+    """
     job = kmeans_job(config)
     source = _first_file(job.data or "", file)
     if is_matrix(source):
-        return Advice(file, config, {}, look_at_data(config), None)
+        return Advice(file, config, {}, look_at_data(config, storage), None)
     kinds = types_of(source)
     _check_id(job, source, file, kinds)
     names = _columns(config)
@@ -98,7 +101,7 @@ def advise(config: JobConfig, file: Path) -> Advice:
         )
     one_hot = (*job.one_hot, *text)
     usable = config.model_copy(update={"kmeans": job.model_copy(update={"one_hot": one_hot})})
-    scan = look_at_data(usable)
+    scan = look_at_data(usable, storage)
     _check_categories(scan, file, names, text)
     own = {"kmeans.one_hot": list(one_hot)} if text else {}
     return Advice(file, usable, own, scan, next((name for name in plain if name.lower() in _LABELS), None))

@@ -41,21 +41,22 @@ _REPETITIONS, _ENOUGH = 7, 0.15
 """A measurement ends after so many repetitions or seconds."""
 
 
-def calibrate(cipher: Cipher, folder: Path, link: Link | None = None) -> Costs:
-    """The costs on this machine, from `folder` if they were measured before."""
+def calibrate(cipher: Cipher, folder: Path, link: Link | None = None, keep: bool = True) -> Costs:
+    """The costs on this machine, from `folder` if they were measured before; what is measured now is kept there."""
     link = link or Link()
-    file, machine = folder / f"costs-{cipher.scheme}-{cipher.bits}.json", _machine()
+    file, here = folder / f"costs-{cipher.scheme}-{cipher.bits}.json", machine()
     measured = {"rate": link.rate, "round_trip": link.round_trip}
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(file.read_text())
-        if kept["machine"] == machine:
+        if kept["machine"] == here:
             return Costs.from_json({**kept["seconds"], **measured})
     seconds = {**_encrypted(cipher), **_plain()}
-    write_json(file, {"machine": machine, "seconds": seconds})
+    if keep:
+        write_json(file, {"machine": here, "seconds": seconds})
     return Costs.from_json({**seconds, **measured})
 
 
-def _machine() -> dict[str, str | int]:
+def machine() -> dict[str, str | int]:
     """What a measurement depends on."""
     return {"version": __version__, "processors": os.cpu_count() or 1, "processor": _processor()}
 
@@ -80,19 +81,19 @@ def _encrypted(cipher: Cipher) -> dict[str, float]:
     numbers = homomorphic.from_ciphers(ciphers)
     hot, tables = _sparse(256, count, np.int64), PowerTables(numbers, public.modulus, 1, None)
     return {
-        "multiply": _seconds(lambda: row_products(hot, tables), hot.nnz),
-        "raw": _seconds(lambda: homomorphic.encrypt(public, slots.pack(values), blinds), values.size),
-        "blind": _seconds(lambda: homomorphic.blinds(public, short), count),
-        "mask": _seconds(lambda: _masks(public, slots, long), count),
-        "decrypt": _seconds(lambda: slots.unpack(homomorphic.decrypt(key, ciphers)), count),
-        "convert": _seconds(lambda: _there_and_back(numbers, public.size), 2 * count),
+        "multiply": seconds_of(lambda: row_products(hot, tables), hot.nnz),
+        "raw": seconds_of(lambda: homomorphic.encrypt(public, slots.pack(values), blinds), values.size),
+        "blind": seconds_of(lambda: homomorphic.blinds(public, short), count),
+        "mask": seconds_of(lambda: _masks(public, slots, long), count),
+        "decrypt": seconds_of(lambda: slots.unpack(homomorphic.decrypt(key, ciphers)), count),
+        "convert": seconds_of(lambda: _there_and_back(numbers, public.size), 2 * count),
     }
 
 
 def _ciphers(key: homomorphic.PublicKey) -> int:
     """So many ciphertexts that tables of powers do not stay in a cache, and fewer where a blind takes long."""
     random = _random("r", (1, key.random_bits(0) // 8), np.uint8)
-    return int(min(_MOST, max(_LEAST, _BLINDS / _seconds(lambda: homomorphic.blinds(key, random), 1))))
+    return int(min(_MOST, max(_LEAST, _BLINDS / seconds_of(lambda: homomorphic.blinds(key, random), 1))))
 
 
 def _masks(key: homomorphic.PublicKey, slots: Slots, randoms: NDArray[np.uint8]) -> None:
@@ -110,9 +111,9 @@ def _plain() -> dict[str, float]:
     x, y = _random("x", (rows, inner)), _random("y", (inner, columns))
     z = _sparse(rows, inner, ring.DTYPE)
     return {
-        "dense": _seconds(lambda: products.matmul(x, y), rows * inner * columns),
-        "sparse": _seconds(lambda: products.sparse_matmul(z, y), z.nnz * columns),
-        "word": _seconds(lambda: _random("w", (1 << 18,)), 1 << 18),
+        "dense": seconds_of(lambda: products.matmul(x, y), rows * inner * columns),
+        "sparse": seconds_of(lambda: products.sparse_matmul(z, y), z.nnz * columns),
+        "word": seconds_of(lambda: _random("w", (1 << 18,)), 1 << 18),
     }
 
 
@@ -128,7 +129,7 @@ def _random(label: str, shape: tuple[int, ...], dtype: Any = ring.DTYPE) -> NDAr
     return prg.uniform(bytes(prg.SEED_SIZE), Address("calibrate", 0, "costs", 0), label, shape, dtype)
 
 
-def _seconds(work: Callable[[], Any], units: int) -> float:
+def seconds_of(work: Callable[[], Any], units: int) -> float:
     """Of one unit: the quickest of a few repetitions, after one in which tables are made and loops compiled."""
     work()
     times: list[float] = []

@@ -4,13 +4,11 @@ The masked matrix that beaver's products need crosses once and serves both, so a
 Where a shard of it is too large for a message, beaver is not chosen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from rich.table import Table
-
-from veilmeans.pipelines.costs import Costs, Estimate, Estimates, Owner, estimate, short
+from veilmeans.pipelines.costs import Costs, Estimates, Owner, estimate, short
 
 ENGINES = ("beaver", "he")
 LARGEST_SHARD = 250_000_000
@@ -63,26 +61,3 @@ def choose(
 def _seconds(estimates: Estimates, distance: str, update: str) -> float:
     operand = estimates["operand"]["beaver"].seconds if "beaver" in (distance, update) else 0.0
     return estimates["distance"][distance].seconds + estimates["update"][update].seconds + operand
-
-
-def explain(choices: Mapping[str, Choice]) -> Table:
-    """Owner -> choice: what each engine would take for each product, and what takes most of it."""
-    table = Table("product", *ENGINES, "chosen", title="cross products in an iteration: online, offline")
-    for name, choice in choices.items():
-        for what, engines in choice.estimates.items():
-            cells = [_cell(engines.get(engine)) for engine in ENGINES]
-            table.add_row(f"{name} {what}", *cells, _chosen(choice, what))
-    return table
-
-
-def _cell(each: Estimate | None) -> str:
-    if each is None:
-        return ""
-    online = f"{short(each.seconds)} s, {short(each.bytes / 1e6)} MB"
-    return f"{online}\n{short(each.offline_seconds)} s, {short(each.offline_bytes / 1e6)} MB\n{each.why}"
-
-
-def _chosen(choice: Choice, what: str) -> str:
-    if what == "operand":
-        return choice.refused or ("sent once" if choice.sends_operand else "not sent")
-    return choice.distance if what == "distance" else choice.update

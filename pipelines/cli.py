@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
 Configs = Annotated[list[Path], typer.Option("--config", "-c", help="a configuration; may be given several times")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="check, say what would be done, write and send nothing")]
 Layout = Literal["vertical", "horizontal"]
 _TO_BEAM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -61,6 +61,7 @@ def keys(
     name: Annotated[str, typer.Option("--name", "-n", help="the party's name, as in every configuration")],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for the files")] = Path("keys"),
     days: Annotated[int, typer.Option(min=1, max=3650, help="how long the certificate is valid")] = 365,
+    dry_run: DryRun = False,
 ) -> None:
     """Make a party's key, certificate and seed.
 
@@ -69,7 +70,12 @@ def keys(
     """
     from veilmeans.pipelines.keys import make_keys
 
-    typer.echo(make_keys(name, out, days))
+    if dry_run:
+        from veilmeans.pipelines.dry_run import dry_keys
+
+        typer.echo(dry_keys(name, out, days))
+    else:
+        typer.echo(make_keys(name, out, days))
 
 
 @app.command()
@@ -96,6 +102,7 @@ def init(
     trial: Annotated[
         bool, typer.Option("--trial/--apart", help="all on this machine with keys made, or each with keys of its own")
     ] = True,
+    dry_run: DryRun = False,
 ) -> None:
     """Write configurations, one folder for each party and the dealer, and print the commands from there to a result."""
     from veilmeans.pipelines.init import Example, write_examples, write_trial
@@ -104,14 +111,20 @@ def init(
     names = tuple(parties.split(","))
     ports = {name: port + i for i, name in enumerate((*names, dealer))}
     example = Example(names, dealer, layout=layout, clusters=clusters, ports=ports, timeout=120 if trial else 600)
-    (write_trial if trial else write_examples)(out, example)
-    typer.echo((trial_steps if trial else apart_steps)(out, example))
+    if dry_run:
+        from veilmeans.pipelines.dry_run import dry_init
+
+        typer.echo(dry_init(out, example, trial))
+    else:
+        (write_trial if trial else write_examples)(out, example)
+        typer.echo((trial_steps if trial else apart_steps)(out, example))
 
 
 @app.command("set")
 def set_(
     config: Configs,
     changes: Annotated[list[str], typer.Argument(help="such as kmeans.clusters=3", metavar="FIELD=VALUE...")],
+    dry_run: DryRun = False,
 ) -> None:
     """Change fields of a configuration in place; nothing is written if it would be wrong then.
 
@@ -119,23 +132,23 @@ def set_(
     """
     from veilmeans.pipelines.set_fields import parse_changes, set_fields
 
-    set_fields(dict.fromkeys(config, parse_changes(changes)))
-    typer.echo(f"changed: {', '.join(map(str, config))}")
+    changed = set_fields(dict.fromkeys(config, parse_changes(changes)), dry_run)
+    typer.echo(f"would change:\n{changed}" if dry_run else f"changed: {', '.join(map(str, config))}")
 
 
 @app.command()
-def fill(config: Configs) -> None:
+def fill(config: Configs, dry_run: DryRun = False) -> None:
     """For a trial on one machine: look at all parties' data, set rows, columns and categories in all configurations.
 
     Parties that do not share a machine use `veilmeans inspect` and `veilmeans set`.
     """
     from veilmeans.pipelines.fill import fill_in
 
-    typer.echo(fill_in(config))
+    typer.echo(fill_in(config, dry_run))
 
 
 @app.command()
-def gateway(config: Config) -> None:
+def gateway(config: Config, dry_run: DryRun = False) -> None:
     """Run a party's gateway as a process of its own, until it is interrupted.
 
     Needed where workers are many or come and go (Flink, Dataflow); set `gateway: separate` in the configuration.
@@ -143,6 +156,11 @@ def gateway(config: Config) -> None:
     from veilmeans.io.connect import open_gateway
     from veilmeans.io.tls import explained_handshakes
 
+    if dry_run:
+        from veilmeans.pipelines.dry_run import dry_gateway
+
+        typer.echo(dry_gateway(load_config(config)))
+        return
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -153,20 +171,35 @@ def gateway(config: Config) -> None:
 
 
 @app.command()
-def prepare(config: Config) -> None:
+def prepare(config: Config, dry_run: DryRun = False) -> None:
     """Read this party's data, check them, write them as encoded shards. `train` does it, too; nothing is sent."""
     from veilmeans.pipelines.prepare import prepare_data
 
-    typer.echo(prepare_data(load_config(config)))
+    settings = load_config(config)
+    if dry_run:
+        from veilmeans.pipelines.dry_run import dry_prepare
+
+        typer.echo(dry_prepare(settings))
+    else:
+        typer.echo(prepare_data(settings))
 
 
 @app.command()
-def plan(config: Config) -> None:
-    """Show what a run would do and what it costs, from the configuration alone: no data, no store, nothing is sent."""
-    settings = load_config(config)
-    from veilmeans.pipelines.plan_kmeans import plan_ahead
+def plan(
+    config: Config,
+    json_file: Annotated[str | None, typer.Option("--json", help="also as JSON, to this file (-: only that)")] = None,
+    compare: Annotated[
+        str | None, typer.Option(help="beside what this run has measured (its name; .: the configured run)")
+    ] = None,
+) -> None:
+    """Show what a run would do and what it costs, from the configuration alone: no data, no store, nothing is sent.
 
-    Console().print(plan_ahead(settings.online()))
+    Steps, rounds, bytes, triples, disk, time on a LAN and a WAN, engines and why; with --compare beside a run's report.
+    """
+    settings = load_config(config)
+    from veilmeans.pipelines.plan_command import run_plan
+
+    run_plan(settings, json_file, compare)
 
 
 @app.command()
@@ -203,11 +236,12 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
 
 
 def _show_plan(settings: JobConfig, predicts: bool) -> None:
-    from veilmeans.pipelines.plan_kmeans import plan_kmeans
+    from veilmeans.pipelines.plan_kmeans import plan_train
     from veilmeans.pipelines.prepare import check_command
+    from veilmeans.pipelines.show_plan import show_plan
 
     check_command(settings, predicts)
-    Console().print(plan_kmeans(settings.online()))
+    Console().print(show_plan(plan_train(settings)))
 
 
 @app.command(context_settings=_TO_BEAM)
@@ -253,12 +287,17 @@ def predict(
 
 
 @app.command(context_settings=_TO_BEAM)
-def reveal(context: typer.Context, config: Config) -> None:
+def reveal(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Open more of a finished run: what kmeans.reveal names now, if every party runs this with the same policy."""
     settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.html_report import write_report
     from veilmeans.pipelines.later import run_reveal
 
+    if dry_run:
+        from veilmeans.pipelines.dry_job import dry_reveal
+
+        typer.echo(dry_reveal(settings))
+        return
     for what, value in run_reveal(settings).items():
         typer.echo(f"{what}: {value}")
     typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
@@ -302,16 +341,16 @@ def sums(context: typer.Context, config: Config, dry_run: DryRun = False) -> Non
     """Take part in secure column sums. Start it again to go on after a mishap."""
     settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.plan import plan_sums
-    from veilmeans.pipelines.sums import run_sums, sums_job
+    from veilmeans.pipelines.sums import run_sums
 
     if dry_run:
-        Console().print(plan_sums(settings.online(), sums_job(settings)))
+        Console().print(plan_sums(settings))
     else:
         typer.echo(str(run_sums(settings)))
 
 
 @app.command(context_settings=_TO_BEAM)
-def offline(context: typer.Context, config: Config) -> None:
+def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Make the store of correlated randomness that runs use up. Every party and the dealer run it once.
 
     It knows shapes, never data. Start it again to go on after a mishap.
@@ -319,6 +358,11 @@ def offline(context: typer.Context, config: Config) -> None:
     settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.offline import run_offline
 
+    if dry_run:
+        from veilmeans.pipelines.dry_job import dry_offline
+
+        typer.echo(dry_offline(settings))
+        return
     made = run_offline(settings)
     typer.echo(
         f"the store {made.store!r} serves {made.runs:,} runs of {made.iterations:,} iterations, {made.rows:,} rows"
@@ -330,11 +374,17 @@ def demo(
     folder: Annotated[Path, typer.Option(help="where configurations, keys, data and results go")] = Path("demo"),
     rows: Annotated[int, typer.Option(min=100, help="made-up transactions")] = 10_000,
     exchange: Annotated[str, typer.Option(help="gateway or files")] = "gateway",
+    dry_run: DryRun = False,
 ) -> None:
     """A payment company and a merchant find fraud that neither sees alone, as separate processes on this machine."""
     from veilmeans.pipelines.demo import run_demo
 
-    run_demo(folder, rows, exchange)
+    if dry_run:
+        from veilmeans.pipelines.dry_run import dry_demo
+
+        typer.echo(dry_demo(folder, rows, exchange))
+    else:
+        run_demo(folder, rows, exchange)
 
 
 def main() -> None:

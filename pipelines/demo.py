@@ -52,8 +52,6 @@ SEED = 3
 
 def run_demo(folder: Path, rows: int, exchange: str) -> None:
     """Set up, run, compare, print."""
-    if exchange not in ("gateway", "files"):
-        raise ConfigError(f"--exchange is {exchange!r}: it must be gateway or files")
     console = Console()
     transactions = write_demo(folder, rows, exchange)
     columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
@@ -72,8 +70,9 @@ def run_demo(folder: Path, rows: int, exchange: str) -> None:
 
 def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
     """Data, keys and configurations of everyone, each in a folder of its own."""
+    check_demo(folder, exchange)
     if folder.exists():
-        _remove_old(folder)
+        shutil.rmtree(folder)
     members = (*FEATURES, DEALER)
     example = Example(
         parties=tuple(FEATURES),
@@ -95,12 +94,13 @@ def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
     return transactions
 
 
-def _remove_old(folder: Path) -> None:
-    """Only what an earlier demo wrote is removed."""
-    strangers = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)]
+def check_demo(folder: Path, exchange: str) -> None:
+    """Only what an earlier demo wrote may be removed."""
+    if exchange not in ("gateway", "files"):
+        raise ConfigError(f"--exchange is {exchange!r}: it must be gateway or files")
+    strangers = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)] if folder.exists() else []
     if strangers:
         raise ConfigError(f"{folder} holds {strangers[0]!r}, which no demo wrote: choose another --folder")
-    shutil.rmtree(folder)
 
 
 def _run_processes(folder: Path, command: str, names: Sequence[str]) -> float:

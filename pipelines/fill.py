@@ -4,6 +4,7 @@ Real parties do not see each other's data: each runs `veilmeans inspect`, tells 
 `veilmeans set`.
 """
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,10 +35,11 @@ class Told:
     sentence: str
 
 
-def fill_in(files: Sequence[Path]) -> str:
+def fill_in(files: Sequence[Path], dry_run: bool = False) -> str:
     """Look at each party's data, one by one, and set what follows in all the files; what was done, in sentences."""
     configs = {file: load_config(file) for file in files}
-    told = [tell(configs[file], file) for file in _parties(configs)]
+    with tempfile.TemporaryDirectory() as aside:
+        told = [tell(configs[file], file, Path(aside) if dry_run else None) for file in _parties(configs)]
     common = {field: value for each in told for field, value in each.common.items()}
     job = next(iter(configs.values())).needed_kmeans
     _check_alike(told, job.layout)
@@ -47,14 +49,16 @@ def fill_in(files: Sequence[Path]) -> str:
         changes[each.file] |= each.own
     if not all(each.fits for each in told):
         _check_unused(configs)
-    set_fields(changes)
+    changed = set_fields(changes, dry_run)
     said = [each.sentence for each in told]
+    if dry_run:
+        return "\n".join([*said, "would change:", changed])
     return "\n".join([*said, f"set everywhere: {' '.join(f'{field}={value}' for field, value in common.items())}"])
 
 
-def tell(config: JobConfig, file: Path) -> Told:
-    """One party looks at its own data."""
-    found = advise(config, file)
+def tell(config: JobConfig, file: Path, storage: Path | None = None) -> Told:
+    """One party looks at its own data; what it saw is kept in its storage, or elsewhere."""
+    found = advise(config, file, storage)
     scan, text = found.scan, found.own.get("kmeans.one_hot", [])
     categories = f" (text as categories: {brief(text)})" if text else ""
     seen = f"{config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns{categories}: {brief(scan.columns)}"

@@ -81,16 +81,23 @@ class Example:
 
 def write_examples(folder: Path, example: Example) -> list[Path]:
     """A folder for each party and the dealer, with its configuration; existing files are left alone."""
+    check_free(folder, example)
     files = []
     for name in example.members:
         file = folder / name / "config.yaml"
-        if file.exists():
-            raise ConfigError(f"{file} exists already: choose another --out, or remove it")
         write_text(file, config_text(name, example))
         load_config(file)
         (file.parent / "peers").mkdir(exist_ok=True)
         files.append(file)
     return files
+
+
+def check_free(folder: Path, example: Example) -> None:
+    """Refuse to overwrite a configuration."""
+    for name in example.members:
+        file = folder / name / "config.yaml"
+        if file.exists():
+            raise ConfigError(f"{file} exists already: choose another --out, or remove it")
 
 
 def write_trial(folder: Path, example: Example) -> None:

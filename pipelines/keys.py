@@ -10,20 +10,31 @@ from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.errors import CertificateError, StorageError
 
 
+def key_files(name: str, folder: Path) -> tuple[Path, Path, Path]:
+    """Key, seed and certificate."""
+    return folder / f"{name}.key", folder / f"{name}.seed", folder / f"{name}.crt"
+
+
+def check_keys(name: str, folder: Path) -> None:
+    """Refuse a name that cannot be, and files that are there."""
+    checked_name("the party's name", name)
+    for file in key_files(name, folder):
+        if file.exists():
+            raise StorageError(f"{file} exists and is not overwritten: choose another folder or remove it")
+
+
 def make_keys(name: str, folder: Path, days: int) -> str:
     """Write NAME.key, NAME.seed (0600) and NAME.crt; what to tell the user."""
+    key, seed, certificate = key_files(name, folder)
     checked_name("the party's name", name)
     identity = make_identity(name, days)
-    certificate = folder / f"{name}.crt"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StorageError(f"the folder {folder} cannot be made: {error.strerror}") from None
-    for file in (folder / f"{name}.key", folder / f"{name}.seed", certificate):
-        if file.exists():
-            raise StorageError(f"{file} exists and is not overwritten: choose another folder or remove it")
-    write_secret(folder / f"{name}.key", identity.key)
-    write_secret(folder / f"{name}.seed", os.urandom(SEED_SIZE))
+    check_keys(name, folder)
+    write_secret(key, identity.key)
+    write_secret(seed, os.urandom(SEED_SIZE))
     certificate.write_bytes(identity.certificate)
     return f"send {certificate} to your peers; its fingerprint is {fingerprint(identity.certificate)}"
 

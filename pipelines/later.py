@@ -14,17 +14,15 @@ from veilmeans.pipelines.prepare import kmeans_job
 from veilmeans.pipelines.reveal import Finished, digest_of, reveal_results
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.terms import Terms
 
 
 def run_reveal(config: JobConfig) -> dict[str, object]:
     """Take part in an opening; what this party got. Start it again to go on after a mishap."""
     config = config.online()
-    reveal = kmeans_job(config).reveal
-    if not (reveal.assignments or reveal.centroids or reveal.inertia):
-        raise ConfigError("kmeans.reveal names nobody who shall learn anything: say who, at every party")
-    trained = Finished.load(config)
-    meeting, opening = (_named(config, name) for name in ("reveal", digest_of(reveal)))
+    reveal, trained, opening = load_opening(config)
+    meeting = _named(config, "reveal")
     if finished(opening):
         return read_result(config.run_folder)
     with seated(opening) as exchange:
@@ -36,6 +34,14 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
             exchange.collect(meeting.run)
             exchange.collect(config.run, before=trained.done + 1)
     return result
+
+
+def load_opening(config: JobConfig) -> tuple[RevealConfig, Finished, JobConfig]:
+    """The policy, the finished run, and the configuration under whose name it is opened."""
+    reveal = kmeans_job(config).reveal
+    if not (reveal.assignments or reveal.centroids or reveal.inertia):
+        raise ConfigError("kmeans.reveal names nobody who shall learn anything: say who, at every party")
+    return reveal, Finished.load(config), _named(config, digest_of(reveal))
 
 
 def _named(config: JobConfig, name: str) -> JobConfig:

@@ -49,12 +49,8 @@ Place = tuple[int, int, int]
 
 def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
-    if config.dealer is None:
-        raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
-    work = job_digest(config)
+    terms = check_offline(config)
     config = config.offline()
-    terms = _terms(config, work)
-    check_bindings(config.run_folder, config.party, terms)
     heard = heard_before(config.run_folder, config.party, terms)
     if heard is not None and finished(config):
         chosen = settle_engines(config, terms, heard)
@@ -73,6 +69,17 @@ def run_offline(config: JobConfig) -> Manifest:
     return manifest
 
 
+def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
+    """What each member will be told, if all that can be checked alone is right. `keep`: measured costs are kept."""
+    if config.dealer is None:
+        raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
+    work = job_digest(config)
+    config = config.offline()
+    terms = _terms(config, work, keep)
+    check_bindings(config.run_folder, config.party, terms)
+    return terms
+
+
 def _patience(config: JobConfig, manifest: Manifest) -> float:
     """How long a peer may take to make its ciphertexts."""
     if config.kmeans is None:
@@ -87,7 +94,7 @@ def manifest_of(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:
     return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
 
 
-def _terms(config: JobConfig, work: str) -> dict[str, Terms]:
+def _terms(config: JobConfig, work: str, keep: bool) -> dict[str, Terms]:
     """What each member is told. Fields are compared in order of their names: the digest's sorts last."""
     agreed = {
         **agreed_terms(config),
@@ -96,7 +103,7 @@ def _terms(config: JobConfig, work: str) -> dict[str, Terms]:
         "triples.rows": rows_of(config),
         "work of the job": work[:16],
     }
-    announced = announced_costs(config)
+    announced = announced_costs(config, keep)
     return {peer: Terms(agreed, announced) for peer in config.peers}
 
 

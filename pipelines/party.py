@@ -75,8 +75,13 @@ _SAMPLING_MS = 5
 """Beam's state sampler sleeps up to 200 ms, and a stage waits for its last sleep: a tenth of the time of a run."""
 
 
-def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> PipelineResult:
+def sample_often() -> None:
+    """For all pipelines of this process."""
     StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
+
+
+def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> PipelineResult:
+    sample_often()
     pipeline = beam.Pipeline(runner=_runner(config), options=_options(config))
     build(pipeline)
     try:

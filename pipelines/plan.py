@@ -5,24 +5,28 @@ from pathlib import Path
 
 from rich.console import Group, RenderableType
 
-from veilmeans.io.connect import load_identity, load_peer_certificates
+from veilmeans.io.connect import check_door, load_identity, load_peer_certificates
 from veilmeans.io.inputs import stage_columns
+from veilmeans.pipelines.sums import check_rows, sums_job
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.jobs import SumsJob
 from veilmeans.transforms.sums import OPENING, product_protocol
 from veilmeans.transforms.trace import table
 
 
-def plan_sums(config: JobConfig, job: SumsJob) -> RenderableType:
+def plan_sums(config: JobConfig) -> RenderableType:
     """Check configuration, certificates and data; the rounds, and what each of them sends.
 
     The peers' columns are not known before the handshake: they are taken to be as many as ours.
     """
+    config = config.online()
+    job = sums_job(config)
     load_identity(config)
     load_peer_certificates(config)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "columns.arrow"
         staged = stage_columns(job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, target)
+    check_rows(config, job, staged.rows)
+    check_door(config)
     columns, parties = len(job.columns), config.me.count
     sharded = {"x": ((staged.rows, columns), "uint64")}
     opened = {"x": ((columns * parties + 1,), "uint64")}

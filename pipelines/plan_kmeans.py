@@ -1,100 +1,195 @@
-"""What a run would do: `veilmeans plan` from the configuration alone, `train --dry-run` from data and store, too.
+"""What a run will do and cost: `veilmeans plan` from the configuration, `train --dry-run` from data and store, too.
 
 Nothing is sent. Before there is a store, `auto` goes by the costs of this machine; those of the slowest party decide
-when it is made.
+when it is made, and from then on the plan goes by the store.
 """
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from veilmeans.io.connect import load_identity, load_peer_certificates
-from veilmeans.pipelines.aggregate import opened_statistics
-from veilmeans.pipelines.choice import explain
-from veilmeans.pipelines.jobs import job_plan, kmeans_of
+from veilmeans.io.connect import check_door, load_identity, load_peer_certificates
+from veilmeans.io.shaper import LAN, WAN
+from veilmeans.io.triples import TripleStore
+from veilmeans.pipelines.aggregate import aggregate_work, opened_statistics
+from veilmeans.pipelines.choice import Choice
+from veilmeans.pipelines.costs import Costs, Link
+from veilmeans.pipelines.engine_choice import engine_choices
+from veilmeans.pipelines.estimate import JobPlan, Offline, Opened, Seconds, StepPlan
+from veilmeans.pipelines.jobs import kmeans_of, store_iterations
+from veilmeans.pipelines.pace import Pace, measure_pace
+from veilmeans.pipelines.party import finished
 from veilmeans.pipelines.prepare import runs_whole
 from veilmeans.pipelines.settle import choices, own_costs
+from veilmeans.pipelines.store_size import disk_of, offline_of
+from veilmeans.pipelines.traffic import Counted, busiest, steps_with_stages, traffic_of
 from veilmeans.pipelines.train import get_ready
-from veilmeans.pipelines.triples import settled_engines
+from veilmeans.pipelines.triples import check_claim, settled_engines
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.jobs import KMeansJob
+from veilmeans.transforms.dag import Step
+from veilmeans.transforms.engines import Chosen
 from veilmeans.transforms.kmeans import KMeans
-from veilmeans.transforms.plan import Plan
+from veilmeans.transforms.plan import Over
 
-_STAGES = (
-    "extremes",
-    "operand",
-    "norms",
-    "encrypt",
-    "distance",
-    "assign",
-    "update",
-    "unmask",
-    "reciprocal",
-    "quotient",
-    "finish",
-)
-"""In the order in which they run."""
-_ONCE = ("extremes", "operand", "norms")
+_AT_ONCE = 1e18
+"""Bytes per second of a link that takes no time."""
 
 
-def plan_kmeans(config: JobConfig) -> RenderableType:
-    """Check configuration, certificates, data and store; then the stages, their rounds and what each of them sends."""
+def plan_train(config: JobConfig) -> JobPlan:
+    """The plan after checking configuration, certificates, data and store. Nothing is written."""
+    config = config.online()
     load_identity(config)
     load_peer_certificates(config)
-    ready = get_ready(config)
-    plan = job_plan(config, settled_engines(config, ready.store))
-    return Group(*_heading(config, ready.kmeans), _table(config, plan), *_opened(config))
+    with tempfile.TemporaryDirectory() as folder:
+        ready = get_ready(config, Path(folder))
+    if not finished(config):
+        check_claim(config, ready.store, ready.binding)
+        check_door(config)
+    return make_plan(config, settled_engines(config, ready.store), keep=False)
 
 
-def plan_ahead(config: JobConfig) -> RenderableType:
-    """From the configuration alone: the engines and why, the stages, what each of them sends, what is opened."""
-    found = choices(config, [own_costs(config)])
-    chosen = tuple((each.distance, each.update) for each in found.values())
-    kmeans = kmeans_of(config, chosen)
-    return Group(*_heading(config, kmeans), explain(found), _table(config, job_plan(config, chosen)), *_opened(config))
+def plan_ahead(config: JobConfig, keep: bool = True) -> JobPlan:
+    """The plan from the configuration alone; by the engines of the store, where there is one."""
+    config = config.online()
+    if config.party not in config.parties:
+        raise ConfigError(
+            f"{config.party} is the dealer of this run and has no part in it: `veilmeans offline --dry-run` shows "
+            "what it deals"
+        )
+    return make_plan(config, _stored_engines(config), keep)
 
 
-def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
-    job, layout = config.needed_kmeans, kmeans.layout
-    tree = kmeans.tree
-    kept = f"{tree.compare_bits - tree.drop} of {tree.compare_bits} bits"
-    how = "one call an iteration" if runs_whole(config, kmeans) else "a Beam stage for each round"
-    return [
-        f"{config.party} in run {config.run!r} with {', '.join(config.online().peers)}",
-        f"{layout.total_rows:,} rows × {layout.total_features:,} columns, {job.layout}; "
-        f"{kmeans.k:,} clusters, {_what(job)}",
-        f"{len(layout.places()):,} shards on {config.engine.runner}, {how}; comparisons look at {kept}",
-    ]
+def _stored_engines(config: JobConfig) -> Chosen | None:
+    """Those of the store, if there is one, and it could be for this job."""
+    if config.triples is None:
+        return None
+    try:
+        found = TripleStore.open(config.store_folder).manifest.engines
+    except (StorageError, ConfigError):
+        return None
+    asked = [config.needed_kmeans.engines_of(party) for party in config.parties]
+    wanted = [(each.distance, each.update) for each in asked]
+    return found if len(found) == len(wanted) and all(map(_allowed, wanted, found)) else None
 
 
-def _what(job: KMeansJob) -> str:
-    if job.predict is not None:
-        return f"those of the model {job.predict.model!r}, to which rows are assigned once"
-    return f"at most {job.max_iter:,} iterations"
-
-
-def _table(config: JobConfig, plan: Plan) -> Table:
-    table = Table("stage", "rounds", "MB sent in an iteration", title=f"what leaves {config.party}, all of it masked")
-    me, counted = config.me.index, plan.counted(0)
-    for name in _STAGES:
-        found = [(count, stage) for count, stage in counted if stage.name.split(".")[0] == name]
-        if found:
-            rounds = len({stage.name for _, stage in found})
-            sent = sum(count * stage.sent[me] for count, stage in found)
-            table.add_row(f"{name} (once)" if name in _ONCE else name, f"{rounds}", f"{sent / 1e6:,.3f}")
-    return table
-
-
-def _opened(config: JobConfig) -> list[str]:
-    """What will be opened, and to whom."""
-    job = config.needed_kmeans
-    lines = (
-        [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"]
-        if job.tol and job.predict is None
-        else []
+def _allowed(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
+    """Whether an owner's engines are those that are asked for."""
+    return len(found) == len(wanted) and all(
+        each in ("auto", engine) for each, engine in zip(wanted, found, strict=True)
     )
+
+
+def make_plan(config: JobConfig, settled: Chosen | None, keep: bool) -> JobPlan:
+    """`settled`: the engines, where they are. `keep`: what is measured of this machine is kept in its storage."""
+    job = config.needed_kmeans
+    kmeans_of(config)  # a mistake in the configuration is told before anything is measured
+    costs, pace = own_costs(config, keep), measure_pace(config.storage, keep)
+    found = choices(config, [costs])
+    chosen = settled or tuple((each.distance, each.update) for each in found.values())
+    kmeans = kmeans_of(config, chosen)
+    timed = _Timing(config, kmeans, chosen, costs, pace)
+    steps = tuple(timed.step_plan(step, counted) for step, counted in steps_with_stages(config, kmeans))
+    offline = _offline(config, kmeans)
+    return JobPlan(
+        config.party,
+        config.run,
+        tuple(config.peers),
+        _shape(config, kmeans),
+        {name: _link_json(each) for name, each in timed.links.items()},
+        steps,
+        offline,
+        disk_of(config, kmeans, offline, steps),
+        engine_choices(config, found, chosen, settled is not None),
+        _opened(job, config.parties),
+    )
+
+
+def links_of(config: JobConfig) -> dict[str, Link]:
+    """LAN and WAN as the shaper has them, and the configured link, if there is one."""
+    links = {"lan": LAN, "wan": WAN}
+    known = {name: Link(each.rate / 8, each.round_trip) for name, each in links.items()}
+    shape = config.exchange.shape
+    return known if shape is None else {**known, "configured": Link.shaped(shape)}
+
+
+def _link_json(link: Link) -> dict[str, float]:
+    return {"rate_mbps": link.rate / 125e3, "round_trip_ms": link.round_trip * 1e3}
+
+
+class _Timing:
+    """How long steps take."""
+
+    def __init__(self, config: JobConfig, kmeans: KMeans, chosen: Chosen, costs: Costs, pace: Pace) -> None:
+        self.config, self.costs, self.pace = config, costs, pace
+        self.kmeans, self.links = kmeans, links_of(config)
+        alone = choices(config, [replace(costs, rate=_AT_ONCE, round_trip=0.0)])
+        self.products = _product_seconds(alone, chosen, store_iterations(config))
+
+    def step_plan(self, step: Step, counted: Counted) -> StepPlan:
+        times = self.config.needed_kmeans.iterations if step.when == "iteration" else 1
+        each = traffic_of(self.config, counted)
+        computed = self.pace.computed(counted, self.config.me.index, self.costs.word, self._staged(step))
+        computed += self.products.get(step.name, 0.0)
+        most = busiest(counted)
+        links = {n: computed + each.rounds * link.round_trip + most / link.rate for n, link in self.links.items()}
+        return StepPlan(step, times, each, Seconds(computed, links))
+
+    def _staged(self, step: Step) -> bool:
+        """Whether each round is a Beam stage; work on one element is one call, and so are columns in one shard."""
+        if runs_whole(self.config, self.kmeans) or step.over is Over.ONE or step.name == "norms":
+            return False
+        return step.over is Over.ROWS or step.name == "encrypt" or len(self.kmeans.column_shards) > 1
+
+
+def _product_seconds(alone: Mapping[str, Choice], chosen: Chosen, iterations: int) -> dict[str, float]:
+    """What all owners' cross products take to compute; each party works on its own and on those of its peers."""
+    parties = len(alone)
+    found = dict.fromkeys(("operand", "distance", "update"), 0.0)
+    for choice, (distance, update) in zip(alone.values(), chosen, strict=True):
+        share = (parties - 1) / parties
+        found["distance"] += share * choice.estimates["distance"][distance].seconds
+        found["update"] += share * choice.estimates["update"][update].seconds
+        if "beaver" in (distance, update):
+            found["operand"] += share * iterations * choice.estimates["operand"]["beaver"].seconds
+    return found
+
+
+def _offline(config: JobConfig, kmeans: KMeans) -> Offline | None:
+    if config.triples is None:
+        return None
+    plan = kmeans.plan(aggregate_work(config.needed_kmeans, kmeans.layout))
+    return offline_of(config, plan, config.me.index)
+
+
+def _shape(config: JobConfig, kmeans: KMeans) -> dict[str, Any]:
+    job, layout, tree = config.needed_kmeans, kmeans.layout, kmeans.tree
+    return {
+        "layout": job.layout,
+        "rows": layout.total_rows,
+        "columns": layout.total_features,
+        "clusters": kmeans.k,
+        "model": job.predict.model if job.predict else None,
+        "max_iter": job.iterations,
+        "tol": job.tol if job.predict is None else 0.0,
+        "shards": len(layout.places()),
+        "column_shards": len(kmeans.column_shards),
+        "runner": config.engine.runner,
+        "rounds": "whole" if runs_whole(config, kmeans) else "stages",
+        "compare_bits": tree.compare_bits,
+        "compared_bits": tree.compare_bits - tree.drop,
+    }
+
+
+def _opened(job: KMeansJob, parties: tuple[str, ...]) -> tuple[Opened, ...]:
+    """What will be opened, and to whom."""
+    opened = []
     if job.aggregates:
-        lines.append(f"opened before the first: {opened_statistics(job)} of each column, to all")
+        opened.append(Opened(f"{opened_statistics(job)} of each column", parties, "before"))
+    if job.tol and job.predict is None:
+        opened.append(Opened(f"one bit, whether the centroids moved by less than {job.tol:g}", parties, "iteration"))
     reveal = job.reveal.model_dump(include={"assignments", "centroids", "inertia"})
-    lines += [f"opened at the end: {what} to {', '.join(who)}" for what, who in reveal.items() if who]
-    return lines or ["nothing will be opened"]
+    return (*opened, *(Opened(what, tuple(who), "end") for what, who in reveal.items() if who))

@@ -24,12 +24,12 @@ LOCAL_FIELDS = {
     "data", "id", "columns", "categories", "one_hot", "unseen", "multi_hot", "missing", "iterations_per_pipeline"
 }  # fmt: skip
 """Fields of the job that are each party's own."""
-_HOW = "`veilmeans inspect` tells the command that corrects it"
-
-
 _ONLY_TRAINING = {"max_iter", "tol", "init"}
+_HOW = "`veilmeans inspect` tells the command that corrects it"
 _FEW_ROWS = 1 << 17
 """Up to so many rows an iteration is one element."""
+_ITERATIONS = 10
+"""In one pipeline, where each is one call."""
 
 
 def runs_whole(config: JobConfig, kmeans: KMeans) -> bool:
@@ -59,6 +59,11 @@ def check_command(config: JobConfig, predicts: bool) -> None:
         )
 
 
+def iterations_at_once(config: JobConfig, whole: bool) -> int:
+    """How many iterations are one pipeline."""
+    return config.needed_kmeans.iterations_per_pipeline or (_ITERATIONS if whole else 1)
+
+
 def kmeans_job(config: JobConfig) -> KMeansJob:
     """The job in a party's configuration, checked to be whole."""
     job = config.needed_kmeans
@@ -69,11 +74,14 @@ def kmeans_job(config: JobConfig) -> KMeansJob:
     return job
 
 
-def scan_data(config: JobConfig) -> Scan:
-    """A first pass over the data: what there is, and that it is what the configuration says."""
+def scan_data(config: JobConfig, storage: Path | None = None) -> Scan:
+    """A first pass over the data: what there is, and that it is what the configuration says.
+
+    `storage`: where it is kept instead of our own.
+    """
     job = kmeans_job(config)
     rows, features = declared(config, job)
-    scan = look_at_data(config)
+    scan = look_at_data(config, storage)
     if scan.rows != rows:
         raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}; {_HOW}")
     if len(scan.columns) != features:
@@ -90,7 +98,7 @@ def declared(config: JobConfig, job: KMeansJob) -> tuple[int, int]:
     return rows, features
 
 
-def look_at_data(config: JobConfig) -> Scan:
+def look_at_data(config: JobConfig, storage: Path | None = None) -> Scan:
     """The first pass, whatever the configuration says about rows and columns."""
     job = kmeans_job(config)
     FileSystems.set_options(PipelineOptions(list(config.engine.options)))
@@ -98,7 +106,8 @@ def look_at_data(config: JobConfig) -> Scan:
     _, features = declared(config, job)
     model = load_model(config)
     known = None if model is None else model.fields(job)
-    return scan_source(job.data or "", job.columns, job.id, _folder(config), features, treatment, known)
+    folder = _folder(storage or config.storage)
+    return scan_source(job.data or "", job.columns, job.id, folder, features, treatment, known)
 
 
 def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
@@ -132,14 +141,15 @@ def _check_from_zero(scan: Scan, low: tuple[float, ...]) -> None:
         )
 
 
-def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:
+def encode_data(config: JobConfig, scan: Scan, scaling: Scaling, storage: Path | None = None) -> Prepared:
     """The second pass: encoded shards, unless they are there already."""
     job = kmeans_job(config)
     beyond = REFUSED
     if job.predict is not None:
         advice = "raise kmeans.predict.margin at all parties, or set kmeans.predict.outside to clip"
         beyond = Beyond(job.predict.outside == "clip", advice)
-    return encode_source(scan, scaling, job.interval, config.engine.rows_per_shard, _folder(config), beyond)
+    folder = _folder(storage or config.storage)
+    return encode_source(scan, scaling, job.interval, config.engine.rows_per_shard, folder, beyond)
 
 
 def check_whole(config: JobConfig, prepared: Prepared) -> None:
@@ -153,17 +163,17 @@ def check_whole(config: JobConfig, prepared: Prepared) -> None:
         )
 
 
-def prepare_data(config: JobConfig) -> str:
+def prepare_data(config: JobConfig, storage: Path | None = None) -> str:
     """Both passes, as far as they go without the others; what was found, in a sentence."""
-    scan = scan_data(config)
+    scan = scan_data(config, storage)
     scaling = local_scaling(config, scan)
     found = f"{scan.rows:,} rows, {len(scan.columns):,} columns: {brief(scan.columns)}"
     if scaling is None:
         return f"{found}; they are encoded when all parties' statistics are known"
-    prepared = encode_data(config, scan, scaling)
+    prepared = encode_data(config, scan, scaling, storage)
     cells = prepared.rows * len(prepared.columns)
     return f"{found}; {prepared.shards:,} shards, {1 - sum(prepared.nonzeros) / cells:.1%} zeros"
 
 
-def _folder(config: JobConfig) -> Path:
-    return config.storage / "prepared"
+def _folder(storage: Path) -> Path:
+    return storage / "prepared"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from veilmeans.crypto import fixed
-from veilmeans.io.checkpoints import assignments
+from veilmeans.io.checkpoints import Checkpoints, assignments
 from veilmeans.io.fields import Encoding
 from veilmeans.io.files import write_json
 from veilmeans.io.names import from_parts, parts_of
@@ -32,6 +32,7 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.jobs import RevealConfig
+from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.at_once import run_and_report
 from veilmeans.transforms.bare import Tallies, run_bare
@@ -98,14 +99,14 @@ def public_job(config: JobConfig) -> dict[str, Any]:
     return job.model_dump(mode="json", exclude={**not_agreed(job), "reveal": True})
 
 
-def policy_of(config: JobConfig, finished: Finished, reveal: RevealConfig) -> Policy:
+def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> Policy:
     """The policy by the parties' places."""
 
     def members(names: Sequence[str]) -> frozenset[int]:
         return frozenset(config.parties.index(name) for name in names)
 
     return Policy(
-        finished.job.kmeans.layout,
+        layout,
         members(reveal.assignments),
         members(reveal.centroids),
         reveal.columns == "all",
@@ -122,9 +123,9 @@ def digest_of(reveal: RevealConfig) -> str:
 def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object]:
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
-    policy = policy_of(config, finished, reveal)
-    checkpoint = _read_shares(finished, policy)
-    _require_inertia(finished, policy, checkpoint)
+    policy = policy_of(config, finished.job.kmeans.layout, reveal)
+    checkpoint = read_shares(finished, policy, kept(finished.job.seat.open()))
+    require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
     found = _told(finished, checkpoint)
     if policy.assignments:
@@ -151,16 +152,15 @@ def _told(finished: Finished, checkpoint: Arrays) -> dict[str, object]:
     return {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
 
 
-def _read_shares(finished: Finished, policy: Policy) -> Arrays:
+def read_shares(finished: Finished, policy: Policy, store: Checkpoints) -> Arrays:
     """The last checkpoint, and the centroids as "mu" where they are opened; damage is told before anything is sent."""
-    seat = finished.job.seat.open()
-    checkpoint = kept(seat).read(finished.done)
+    checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
-    return {**checkpoint, "mu": read_centroids(finished.job, seat, finished.done)}
+    return {**checkpoint, "mu": read_centroids(finished.job, store, finished.done)}
 
 
-def _require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
+def require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
     if policy.inertia and "inertia" not in checkpoint:
         raise ConfigError(
             f"run {finished.config.run!r} kept no inertia, because kmeans.reveal.inertia named nobody when it was "

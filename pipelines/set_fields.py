@@ -7,6 +7,7 @@ configuration; else nothing is written.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,19 @@ Changes = Mapping[str, Any]
 """A field's dotted name -> its new value."""
 
 
-def set_fields(changes: Mapping[Path, Changes]) -> None:
-    """Change the fields of all the files, or of none."""
-    changed = {file: changed_text(read_config(file), each, file) for file, each in changes.items()}
-    for file, text in changed.items():
-        write_text(file, text)
+def set_fields(changes: Mapping[Path, Changes], dry_run: bool = False) -> str:
+    """Change the fields of all the files, or of none; the lines that change. `dry_run`: nothing is written."""
+    before = {file: read_config(file) for file in changes}
+    after = {file: changed_text(before[file], each, file) for file, each in changes.items()}
+    if not dry_run:
+        for file, text in after.items():
+            write_text(file, text)
+    return "\n".join(f"{file}:\n{_difference(before[file], after[file])}" for file in changes)
+
+
+def _difference(before: str, after: str) -> str:
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]
+    return "\n".join(f"  {line}" for line in lines if not line.startswith("@@")) or "  nothing changes"
 
 
 def set_command(files: Sequence[Path], changes: Changes) -> str:

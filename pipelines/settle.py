@@ -19,21 +19,21 @@ from veilmeans.transforms.engines import Chosen
 _COSTS = "costs"
 
 
-def announced_costs(config: JobConfig) -> dict[str, object]:
+def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:
     """What a party tells the others, where something is left to the planner."""
-    if not _open(config) or config.party not in config.parties:
+    if not left_open(config) or config.party not in config.parties:
         return {}
-    return {_COSTS: own_costs(config).to_json()}
+    return {_COSTS: own_costs(config, keep).to_json()}
 
 
-def own_costs(config: JobConfig) -> Costs:
-    """What operations cost on this machine, and the configured link."""
-    return calibrate(cipher_of(config), config.storage, Link.shaped(config.exchange.shape))
+def own_costs(config: JobConfig, keep: bool = True) -> Costs:
+    """What operations cost on this machine, and the configured link. `keep`: a measurement made now is kept."""
+    return calibrate(cipher_of(config), config.storage, Link.shaped(config.exchange.shape), keep)
 
 
 def settle_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[str, Terms]) -> Chosen:
     """The engines that all parties and the dealer find alike, from what each of the parties has said."""
-    if not _open(config):
+    if not left_open(config):
         return asked_engines(config)
     mine = next(iter(said.values())).announced
     costs = [_costs(name, mine if name == config.party else heard[name].announced) for name in config.parties]
@@ -52,7 +52,7 @@ def choices(config: JobConfig, costs: Sequence[Costs]) -> dict[str, Choice]:
     return found
 
 
-def _open(config: JobConfig) -> bool:
+def left_open(config: JobConfig) -> bool:
     """Whether anything is left to the planner.
 
     A masked row that is no longer than the two ciphertexts that `he` moves for it, and crosses once, is not: no costs

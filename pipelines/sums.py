@@ -38,10 +38,7 @@ def run_sums(config: JobConfig) -> Path:
     staged = stage_columns(
         job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, config.run_folder / "columns.arrow"
     )
-    _check_room(job, staged.rows)
-    planned = config.needed_triples.rows
-    if planned is not None and staged.rows != planned:
-        raise InputError(f"the data of {config.party} have {staged.rows:,} rows, and triples.rows is {planned:,}")
+    check_rows(config, job, staged.rows)
     store = open_store(config)
     binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
     terms = _terms(config, job, staged.rows, binding)
@@ -140,12 +137,15 @@ def sums_job(config: JobConfig) -> SumsJob:
     return job
 
 
-def _check_room(job: SumsJob, rows: int) -> None:
-    """Sums are computed mod 2^64: refuse what could wrap around."""
+def check_rows(config: JobConfig, job: SumsJob, rows: int) -> None:
+    """Sums are computed mod 2^64: refuse what could wrap around; and other rows than the store is for."""
     if rows * job.bound**2 >= 2**63:
         raise ConfigError(
             f"sums.bound is {job.bound:,}, and {rows:,} products of such values may exceed 2^63: lower the bound"
         )
+    planned = None if config.triples is None else config.triples.rows
+    if planned is not None and rows != planned:
+        raise InputError(f"the data of {config.party} have {rows:,} rows, and triples.rows is {planned:,}")
 
 
 def _position(names: Sequence[str], column: str) -> int:

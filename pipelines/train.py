@@ -27,6 +27,7 @@ from veilmeans.pipelines.prepare import (
     check_command,
     check_whole,
     encode_data,
+    iterations_at_once,
     kmeans_job,
     local_scaling,
     not_agreed,
@@ -50,10 +51,6 @@ from veilmeans.transforms.lloyd import ExchangeOperands, LloydIteration
 from veilmeans.transforms.seat import Seat
 
 log = logging.getLogger(__name__)
-
-
-_ITERATIONS = 10
-"""In one pipeline, where each is one call."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +108,17 @@ def finish(exchange: Exchange, ready: Ready, job: Job, done: int, scaling: Scali
     say_farewell(exchange, config, iteration=done + 1, patience=job.seat.patience)
 
 
-def get_ready(config: JobConfig) -> Ready:
-    """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms."""
+def get_ready(config: JobConfig, folder: Path | None = None) -> Ready:
+    """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms.
+
+    `folder`: where data are prepared instead of our storage.
+    """
     job, model = kmeans_job(config), load_model(config)
     kmeans_of(config)  # a mistake in the configuration is told before one in the data
-    scan = scan_data(config)
+    scan = scan_data(config, folder)
     scaling = local_scaling(config, scan)
     if scaling is not None:
-        check_whole(config, encode_data(config, scan, scaling))
+        check_whole(config, encode_data(config, scan, scaling, folder))
     store = open_store(config, job.iterations)
     engines = settled_engines(config, store)
     kmeans = kmeans_of(config, engines)
@@ -162,7 +162,7 @@ def _build_operands(job: Job, pipeline: beam.Pipeline) -> None:
 def _iterate(exchange: Exchange, ready: Ready, job: Job, report: RunReport) -> int:
     """Pipelines of iterations until the run has stopped; how many iterations it took."""
     config, limit = ready.config, ready.job.max_iter
-    step = ready.job.iterations_per_pipeline or (_ITERATIONS if job.whole else 1)
+    step = iterations_at_once(config, job.whole)
     store = kept(job.seat.open())
     done = store.newest()
     progress = TrainProgress(limit, len(job.shards))

@@ -5,6 +5,9 @@ and arrays of different lengths stand side by side. Reading is zero-copy: the ar
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,49 @@ def write_stream(batch: pa.RecordBatch, sink: Any) -> None:
 def stream_size(batch: pa.RecordBatch) -> int:
     """How many bytes the IPC stream of `batch` has: schema, batch, end mark."""
     return int(batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + 8)
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What a message's size depends on: an array's name, element type and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+Spec = tuple[ArraySpec, ...]
+"""The arrays of a message, without their values."""
+
+
+def spec_of(arrays: Arrays) -> Spec:
+    return tuple(ArraySpec(name, array.dtype.str, array.shape) for name, array in arrays.items())
+
+
+@lru_cache(maxsize=4096)
+def payload_size(spec: Spec) -> int:
+    """`to_stream(arrays).size`, without the arrays.
+
+    The schema names shapes, so it is made; of the batch, only the length of the data depends on them, and a batch of
+    at most one element in each array stands for it.
+    """
+    few = to_batch({each.name: np.zeros(min(1, prod(each.shape)), each.dtype) for each in spec})
+    schema = pa.schema([pa.field(each.name, _kind(each)) for each in spec])
+    missing = sum(_aligned(each.nbytes) - _aligned(min(each.nbytes, np.dtype(each.dtype).itemsize)) for each in spec)
+    return int(schema.serialize().size + pa.ipc.get_record_batch_size(few) + missing + 8)
+
+
+def _kind(spec: ArraySpec) -> pa.DataType:
+    return pa.fixed_shape_tensor(_flat(np.zeros(0, spec.dtype)).type, spec.shape)
+
+
+def _aligned(size: int) -> int:
+    """Arrow's IPC pads each array's data to multiples of 8 bytes."""
+    return -(-size // 8) * 8
 
 
 def from_stream(source: Any) -> dict[str, Array]:

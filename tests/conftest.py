@@ -12,6 +12,7 @@ LONGEST = (
     "test_train_leaks",
     "test_kmeans",
     "test_bad_input",
+    "test_plan_compare",
     "test_chaos",
     "test_refusals",
     "test_transcripts",

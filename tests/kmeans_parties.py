@@ -56,7 +56,14 @@ def horizontal(rows: Sequence[int], features: int, rows_per_shard: int) -> Layou
 def kmeans_for(
     layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
 ) -> KMeans:
-    """The protocols that `pipelines.jobs` chooses for such a job; `fields` are the job's own.
+    """The protocols that `pipelines.jobs` chooses for such a job; `fields` are the job's own."""
+    return kmeans_of(config_for(layout, k, normalise, inertia, **fields))
+
+
+def config_for(
+    layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
+) -> JobConfig:
+    """The configuration of the first party, as far as protocols go.
 
     The schema is passed by: it asks every party for a row and a column, and the protocols do not.
     """
@@ -72,7 +79,7 @@ def kmeans_for(
         **fields,
     )
     engine = EngineConfig(rows_per_shard=layout.rows_per_shard)
-    return kmeans_of(JobConfig.model_construct(party=names[0], parties=names, engine=engine, kmeans=job))
+    return JobConfig.model_construct(party=names[0], parties=names, engine=engine, kmeans=job)
 
 
 @dataclass(frozen=True)

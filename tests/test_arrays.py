@@ -13,6 +13,8 @@ from veilmeans.schemas.arrays import (
     from_batch,
     from_stream,
     nbytes,
+    payload_size,
+    spec_of,
     stream_size,
     to_batch,
     to_stream,
@@ -143,3 +145,15 @@ def test_a_shard_s_size_is_told_without_encoding_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ShardCoder, "encode", None)
     assert ShardCoder().estimate_size(Shard(arrays={"x": np.zeros((3, 5), np.uint64)})) == 120
     assert ShardCoder().estimate_size(Shard(reference="memory/x")) == 8
+
+
+@settings(deadline=None)
+@given(any_arrays)
+def test_a_payload_s_size_is_told_by_names_types_and_shapes(arrays: dict[str, Array]) -> None:
+    assert payload_size(spec_of(arrays)) == to_stream(arrays).size
+
+
+@pytest.mark.parametrize("rows", [9, 10, 99_999, 100_000])
+def test_a_payload_s_size_knows_the_digits_of_a_shape(rows: int) -> None:
+    arrays = {"x": np.zeros((rows, 3), np.uint64), "c": np.zeros((5, rows), np.uint8)}
+    assert payload_size(spec_of(arrays)) == to_stream(arrays).size

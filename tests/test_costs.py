@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,14 @@ import pytest
 from gmpy2 import mpz
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from scipy.sparse import csr_array
 
 from veilmeans.crypto import multiexp
 from veilmeans.crypto.sparse_product import Cipher, SparseProduct, grouped
 from veilmeans.pipelines import calibrate as calibration
 from veilmeans.pipelines.calibrate import calibrate
-from veilmeans.pipelines.choice import ENGINES, Choice, choose, explain
-from veilmeans.pipelines.costs import Costs, Link, Owner, estimate, short, slowest
+from veilmeans.pipelines.choice import ENGINES, Choice, choose
+from veilmeans.pipelines.costs import Costs, Link, Owner, estimate, slowest
 from veilmeans.schemas.config import Shape
 
 CIPHER = Cipher("okamoto-uchiyama", 2048)
@@ -169,19 +167,6 @@ def test_bytes_are_those_of_the_messages() -> None:
     assert found["update"]["he"].bytes == 2 * (1000 + 30) * owner.update.packs * 256
 
 
-def test_the_table_shows_every_number_and_marks_the_chosen() -> None:
-    choices = {"shop": choose(owner_of(10**6, 100_000, 5, 20, 0), 5, 2, 10, COSTS)}
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(explain(choices))
-    lines = [line.split("│") for line in console.export_text().splitlines() if "shop" in line]
-    assert [line[1].strip() for line in lines] == ["shop operand", "shop distance", "shop update"]
-    assert [line[4].strip() for line in lines][1:] == ["he", "he"]
-    assert "more than" in lines[0][4]
-    for line, engines in zip(lines, choices["shop"].estimates.values(), strict=True):
-        for engine, cell in zip(ENGINES, line[2:4], strict=True):
-            assert (f"{short(engines[engine].seconds)} s" in cell) if engine in engines else not cell.strip()
-
-
 @given(st.lists(st.floats(0.5, 2), min_size=len(NAMES), max_size=len(NAMES)))
 def test_the_slowest_of_several(factors: list[float]) -> None:
     other = Costs(**{name: getattr(COSTS, name) * by for name, by in zip(NAMES, factors, strict=True)})
@@ -221,6 +206,15 @@ def test_a_calibration_is_kept_and_the_link_is_not(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(calibration, "_plain", _never)
     assert calibrate(SMALL, tmp_path) == first
     assert calibrate(SMALL, tmp_path, Link(1e6, 0.1)) == replace(first, rate=1e6, round_trip=0.1)
+
+
+def test_a_calibration_is_not_kept_where_nothing_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "_encrypted", lambda _: _MEASURED)
+    monkeypatch.setattr(calibration, "_plain", dict)
+    calibrate(SMALL, tmp_path, keep=False)
+    assert not list(tmp_path.iterdir())
 
 
 def _never() -> dict[str, float]:

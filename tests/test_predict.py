@@ -25,6 +25,7 @@ from chaos import in_a_process
 from cipher_parties import SMALL
 from commands import run_all
 from evidence import Secrets, evidence_of, forms, leaks
+from fixed_costs import fix_costs
 from kmeans_parties import assert_near_ties_only, horizontal, integer_scores, kmeans_for, run_prediction, vertical
 from parties import make_configs, write_config
 from test_costs import COSTS
@@ -37,15 +38,16 @@ from veilmeans.io.fields import Field, Treatment
 from veilmeans.io.prepared import read_rows
 from veilmeans.io.scaling import Scaling
 from veilmeans.io.scan import scan_source
-from veilmeans.pipelines.choice import explain
+from veilmeans.pipelines.compare import compare
 from veilmeans.pipelines.inspect import show_data
 from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, store_iterations
 from veilmeans.pipelines.later import run_reveal
 from veilmeans.pipelines.model import _check_columns
-from veilmeans.pipelines.plan_kmeans import plan_kmeans
+from veilmeans.pipelines.plan_kmeans import plan_train
 from veilmeans.pipelines.predict import run_predict
 from veilmeans.pipelines.prepare import prepare_data
 from veilmeans.pipelines.settle import choices
+from veilmeans.pipelines.show_plan import show_plan
 from veilmeans.pipelines.status import show_status
 from veilmeans.pipelines.train import get_ready, run_train
 from veilmeans.schemas.config import JobConfig
@@ -270,6 +272,15 @@ def test_a_vertical_prediction(predicted: World) -> None:
     assert not (payco / "centroids.parquet").exists()
     stages = json.loads((shop / "report.json").read_text())["stages"]
     assert {stage.split(".")[0].split("-")[0] for stage in stages} == {"operand", "distance", "assign", "reveal"}
+
+
+def test_what_it_costs_is_what_was_planned(predicted: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix_costs(monkeypatch)
+    for config in predicted.configs.values():
+        found = compare(config)
+        for pair in (*found.steps, found.total):
+            assert {pair.difference(name) for name in ("rounds", "messages", "bytes_sent", "bytes_received")} == {0.0}
+        assert found.total.measured.messages
 
 
 def test_nothing_but_assignments_is_opened(predicted: World) -> None:
@@ -539,14 +550,16 @@ def test_bindings_differ_with_model_and_rows(vertical_world: World, tmp_path: Pa
     assert "2.arrow cannot be read: restore it" in refused(lambda: get_ready(world.configs["payco"]))
 
 
-def test_each_command_has_its_own_configuration(vertical_world: World) -> None:
+def test_each_command_has_its_own_configuration(vertical_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     trains, predicts = vertical_world.trained["payco"], vertical_world.configs["payco"]
     assert refused(lambda: run_train(predicts)).startswith("run 'new' predicts with the model 'test'")
     assert "run `veilmeans train`" in refused(lambda: run_predict(trains))
     assert job_digest(trains) != job_digest(predicts)
     assert store_iterations(changed(predicts, triples={"iterations": 5})) == 1
-    plan = shown(plan_kmeans(predicts.online()))
-    assert [word in plan for word in ("assign", "update", "one bit")] == [True, False, False]
+    fix_costs(monkeypatch)
+    plan = shown(show_plan(plan_train(predicts)))
+    assert "3 clusters, new rows in the clusters of 'test'" in plan
+    assert [word in plan for word in ("assign", "update", "one bit", "≤")] == [True, False, False, False]
 
 
 def test_the_planner_looks_at_distances_only(vertical_world: World) -> None:
@@ -560,7 +573,6 @@ def test_the_planner_looks_at_distances_only(vertical_world: World) -> None:
     }
     asked = changed(config, kmeans={"products": {"payco": {"distance": "he", "update": "beaver"}, "shop": "beaver"}})
     assert kmeans_of(asked).engines.masked == {1}
-    assert "operand" in shown(explain(found))
 
 
 def test_the_schema(vertical_world: World) -> None:

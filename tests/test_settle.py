@@ -1,18 +1,21 @@
 """Engines are settled alike by all parties and the dealer, from what each party says its operations cost."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from fixed_costs import PACE
 from parties import make_configs
-from veilmeans.pipelines import settle
+from veilmeans.pipelines import plan_kmeans, settle
 from veilmeans.pipelines.costs import Costs
 from veilmeans.pipelines.jobs import asked_engines, kmeans_of
 from veilmeans.pipelines.plan_kmeans import plan_ahead
 from veilmeans.pipelines.settle import announced_costs, settle_engines
+from veilmeans.pipelines.show_plan import show_plan
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.terms import Terms
@@ -29,8 +32,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The parties that have measured their costs; those of the second are the higher ones, and its link is slow."""
     asked: list[str] = []
 
-    def calibrate(cipher: object, folder: Path, link: object) -> Costs:
-        del cipher, link
+    def calibrate(cipher: object, folder: Path, link: object, keep: bool) -> Costs:
+        del cipher, link, keep
         asked.append(folder.parent.name)
         return QUICK if folder.parent.name == "payco" else replace(QUICK, decrypt=1e-3, rate=1e5)
 
@@ -92,9 +95,12 @@ def test_costs_are_announced_by_parties_only(tmp_path: Path, measured: list[str]
     assert measured == []
 
 
-def test_a_plan_needs_neither_data_nor_store(tmp_path: Path, measured: list[str]) -> None:
-    console = Console(width=120, record=True)
-    console.print(plan_ahead(configs(tmp_path, width=3000)["payco"].online()))
+def test_a_plan_needs_neither_data_nor_store(
+    tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_kmeans, "measure_pace", lambda *_: PACE)
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(show_plan(plan_ahead(configs(tmp_path, width=3000)["payco"])))
     text = console.export_text()
     for part in ("payco operand", "payco distance", "shop update", "quotient", "opened in each iteration: one bit"):
         assert part in text

@@ -1,23 +1,33 @@
 """What a trace says a protocol will send, beside what a run sends."""
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
+from kmeans_parties import horizontal, kmeans_for, vertical
 from parties import NAMES, run_parties, split
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Mul
 from veilmeans.schemas.arrays import Arrays, from_stream, nbytes
+from veilmeans.schemas.jobs import EnginesConfig
+from veilmeans.schemas.layout import Layout
+from veilmeans.transforms.affine import NotAffineError, carried_on
 from veilmeans.transforms.multiply import MULTIPLY
+from veilmeans.transforms.plan import Over
 from veilmeans.transforms.randomness import Need
 from veilmeans.transforms.reveal import REVEAL
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.sums import product_protocol
-from veilmeans.transforms.trace import Shapes, table, trace
+from veilmeans.transforms.trace import Shapes, table, trace, trace_rows
 
 
 def shapes_of(states: list[Arrays]) -> list[Shapes]:
@@ -55,3 +65,39 @@ def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: t
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.getvalue().splitlines()]
     assert ["sums.00.share", "⟨x⟩_j, uniform, to each P_j", *shared] in cells
     assert ["sums.01.multiply", "⟨x − a⟩, ⟨y − b⟩", "16.0", "160"] in cells
+
+
+# Many rows from a few.
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.integers(140, 700),
+    st.integers(1, 5),
+    st.sampled_from([vertical(700, (2, 3), 700), vertical(700, (1, 2, 1), 700), horizontal((700, 700), 2, 700)]),
+    st.sampled_from(["beaver", "he", {"payco": EnginesConfig(distance="he", update="beaver")}]),
+)
+def test_what_is_carried_on_is_what_would_be_traced(rows: int, k: int, layout: Layout, products: Any) -> None:
+    kmeans = kmeans_for(layout, k, products=products)
+    block = replace(layout.places()[0].block, rows=rows)
+    for work in kmeans.plan().works:
+        if work.over is Over.ROWS:
+            assert work.trace(block) == trace(work.protocol, work.shapes(block))
+
+
+def test_shapes_that_do_not_grow_evenly_are_traced_as_they_are() -> None:
+    for shape in (lambda rows: (rows * rows,), lambda rows: (rows,) * (1 + rows % 16 // 8)):
+        shapes = [{"x": (shape(200), "uint64"), "y": (shape(200), "uint64")}] * 2
+
+        def of(rows: int, shape: Callable[[int], tuple[int, ...]] = shape) -> list[Shapes]:
+            return [{"x": (shape(rows), "uint64"), "y": (shape(rows), "uint64")}] * 2
+
+        assert trace_rows(MULTIPLY, of, 200, 8) == trace(MULTIPLY, shapes)
+
+
+def test_numbers_are_carried_on_through_tuples_and_dataclasses() -> None:
+    one, two = (Need("s", Mul(2, (rows, 3))) for rows in (8, 16))
+    assert carried_on((one, "x", 5), (two, "x", 4), 3) == (Need("s", Mul(2, (32, 3))), "x", 2)
+    for first, second in ((1, "1"), ("a", "b"), ((1,), (1, 2)), (1.5, 2.5)):
+        with pytest.raises(NotAffineError):
+            carried_on(first, second, 3)

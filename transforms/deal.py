@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veilmeans.crypto.correlations import corrections
+from veilmeans.crypto.correlations import Part, corrections
 from veilmeans.io.triples import correction_name, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
@@ -26,12 +26,17 @@ def deal(seeds: Sequence[bytes], store: str, number: int, where: Address, needs:
     return dealt
 
 
-def corrections_for(party: int, needs: Needs) -> dict[str, Array]:
-    """The names under which `party` gets corrections, each with an array of zeros in its shape and type."""
+def corrected_parts(party: int, needs: Needs) -> dict[str, Part]:
+    """The names under which `party` gets corrections, each with the part that it corrects."""
     return {
-        correction_name(stage, need.label(part.name)): np.zeros(part.shape, part.dtype)
+        correction_name(stage, need.label(part.name)): part
         for stage, asked in needs.items()
         for need in asked
         for part in need.kind.bound()
         if part.holders[-1] == party
     }
+
+
+def corrections_for(party: int, needs: Needs) -> dict[str, Array]:
+    """The same names, each with an array of zeros in its shape and type."""
+    return {name: np.zeros(part.shape, part.dtype) for name, part in corrected_parts(party, needs).items()}

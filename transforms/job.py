@@ -77,12 +77,11 @@ def load_operands(job: Job, seat: OpenSeat, shard: int, engines: Sequence[Sparse
 
 def load_centres(job: Job, seat: OpenSeat) -> Arrays:
     """Shares of the centroids with which this iteration begins, of all columns, and of their norms."""
-    return {"mu": read_centroids(job, seat, seat.iteration), "u": kept(seat).read(seat.iteration)["u"]}
+    return {"mu": read_centroids(job, kept(seat), seat.iteration), "u": kept(seat).read(seat.iteration)["u"]}
 
 
-def read_centroids(job: Job, seat: OpenSeat, done: int) -> ring.Ring:
+def read_centroids(job: Job, store: Checkpoints, done: int) -> ring.Ring:
     """Shares of the centroids (k × d) after so many iterations."""
-    store = kept(seat)
     parts = [store.read_shard(centres(done), shard)["mu"] for shard in job.column_shards]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 

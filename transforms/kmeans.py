@@ -12,6 +12,7 @@ distance and assign, once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -25,7 +26,7 @@ from veilmeans.transforms.distance import distance
 from veilmeans.transforms.divide import reciprocal
 from veilmeans.transforms.engines import Engines
 from veilmeans.transforms.minimum import Tree, minimum
-from veilmeans.transforms.plan import Over, Plan, Work
+from veilmeans.transforms.plan import PERIOD, Over, Plan, Work
 from veilmeans.transforms.rounds import Protocol
 from veilmeans.transforms.sparse import Wide, encrypt_centres, found_names, sparse_state, unmask
 from veilmeans.transforms.trace import Shapes
@@ -96,9 +97,10 @@ class KMeans:
         """What all of it asks of the triple store; `extra` is work besides."""
         ciphers = [protocol for protocol in (self.encrypt, self.unmask) if protocol is not None]
         masked = [Work(self.operand, self._operand_shapes, first=True)] if self.engines.masked else []
+        groups = [product.group for product in self.engines.distance if product is not None]
         works = (
             *masked,
-            Work(self.distance, self._distance_shapes),
+            Work(self.distance, self._distance_shapes, period=lcm(PERIOD, *groups)),
             Work(self.assign, self._assign_shapes),
             *(() if self.predicts else self._centre_works()),
             *(Work(protocol, self._wide_shapes, Over.COLUMNS) for protocol in ciphers),

@@ -7,7 +7,7 @@ column shard i need, and shard 0 also has what single work needs.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -15,10 +15,12 @@ from veilmeans.schemas.layout import Block, cut
 from veilmeans.transforms.homomorphic import Blinding
 from veilmeans.transforms.randomness import Need
 from veilmeans.transforms.rounds import Protocol
-from veilmeans.transforms.trace import Shapes, StageTrace, trace
+from veilmeans.transforms.trace import Shapes, StageTrace, trace, trace_rows
 
 Needs = dict[str, tuple[Need, ...]]
 """Stage -> what it asks for."""
+PERIOD = 8
+"""Bits are packed eight to a byte."""
 
 
 class Over(Enum):
@@ -31,12 +33,22 @@ class Over(Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """A protocol, and each party's shapes for a shard; `first` work is done only in the first iteration."""
+    """A protocol, and each party's shapes for a shard; `first` work is done only in the first iteration.
+
+    `period`: shapes are affine in the rows, for rows that leave the same rest when divided by it.
+    """
 
     protocol: Protocol
     shapes: Callable[[Block], Sequence[Shapes]]
     over: Over = Over.ROWS
     first: bool = False
+    period: int = PERIOD
+
+    def trace(self, block: Block) -> list[StageTrace]:
+        """Its stages for a shard, or for one like it."""
+        if self.over is not Over.ROWS:
+            return trace(self.protocol, self.shapes(block))
+        return trace_rows(self.protocol, lambda rows: self.shapes(replace(block, rows=rows)), block.rows, self.period)
 
 
 @dataclass(frozen=True)
@@ -115,4 +127,4 @@ class Plan:
 
     def _trace(self, over: Over, block: Block) -> list[tuple[bool, StageTrace]]:
         works = [work for work in self.works if work.over == over]
-        return [(work.first, stage) for work in works for stage in trace(work.protocol, work.shapes(block))]
+        return [(work.first, stage) for work in works for stage in work.trace(block)]

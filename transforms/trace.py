@@ -3,34 +3,61 @@
 This takes shapes, never data; it is what prints a protocol's table, and what tells the dealer what to make.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
 
-from veilmeans.schemas.arrays import Array, Arrays, nbytes
+from veilmeans.schemas.arrays import Array, Arrays, Spec, payload_size, spec_of
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.affine import NotAffineError, carried_on
 from veilmeans.transforms.homomorphic import Blinding
 from veilmeans.transforms.randomness import Need, Shape, ShapeRecorder
 from veilmeans.transforms.rounds import Inbox, Protocol, Stage
 
 Shapes = Mapping[str, tuple[Shape, str] | Array]
 """Name -> (shape, dtype) of each array in a party's state, or the array itself where it is public."""
+_STEPS = 16
+"""Up to so many periods, rows are traced as they are."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One message, without its values; parties by their index."""
+
+    sender: int
+    recipient: int
+    arrays: Spec
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload as it is sent, Arrow's framing included."""
+        return payload_size(self.arrays)
 
 
 @dataclass(frozen=True)
 class StageTrace:
-    """One round: what crosses, bytes sent by each party to all its peers together, what it uses up.
+    """One round: what crosses, and what it uses up.
 
     `needs` is correlated randomness, `blindings` are ciphertexts made beforehand.
     """
 
     name: str
     sends: str
-    sent: tuple[int, ...]
+    parties: int
+    messages: tuple[Crossing, ...]
     needs: tuple[Need, ...]
     blindings: tuple[Blinding, ...] = ()
+
+    @property
+    def sent(self) -> tuple[int, ...]:
+        """Bytes of the arrays that each party sends to all its peers together."""
+        found = [0] * self.parties
+        for message in self.messages:
+            found[message.sender] += sum(each.nbytes for each in message.arrays)
+        return tuple(found)
 
 
 def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
@@ -45,16 +72,38 @@ def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
     return result
 
 
+def trace_rows(
+    protocol: Protocol, shapes: Callable[[int], Sequence[Shapes]], rows: int, period: int
+) -> list[StageTrace]:
+    """`trace` for shapes of so many rows, from traces of a few rows where `rows` are many.
+
+    Two of them say how it goes on, and a third that it does; if not, all rows are traced.
+    """
+    first = period + rows % period
+    steps = (rows - first) // period
+    if steps <= _STEPS:
+        return trace(protocol, shapes(rows))
+    found = [tuple(trace(protocol, shapes(first + i * period))) for i in range(3)]
+    with suppress(NotAffineError):
+        if carried_on(found[0], found[1], 2) == found[2]:
+            return list(carried_on(found[0], found[1], steps))
+    return trace(protocol, shapes(rows))
+
+
 def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> tuple[list[Arrays], StageTrace]:
     round_, recorder = stage.round, ShapeRecorder()
     sent = [round_.send(party, state, recorder) for party, state in zip(parties, states, strict=True)]
-    bytes_sent = tuple(sum(nbytes(sent[p.index].for_peer(to)) for to in round_.recipients(p)) for p in parties)
+    messages = tuple(
+        Crossing(party.index, to, spec_of(sent[party.index].for_peer(to)))
+        for party in parties
+        for to in round_.recipients(party)
+    )
     received = []
     for party in parties:
         inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in round_.senders(party)})
         received.append(round_.receive(party, sent[party.index].state, inbox, recorder))
-    blindings = tuple(recorder.foreseen.blindings)
-    return received, StageTrace(stage.name, round_.sends, bytes_sent, tuple(recorder.needs), blindings)
+    needs, blindings = tuple(recorder.needs), tuple(recorder.foreseen.blindings)
+    return received, StageTrace(stage.name, round_.sends, len(parties), messages, needs, blindings)
 
 
 def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -> Table:
