@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet
+import scipy.sparse
 from numpy.typing import NDArray
 
 try:
@@ -161,7 +162,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
 
     def _take_first(self, data: Any) -> Parts:
         """Everyone's part of what `fit` is given."""
-        if isinstance(data, Mapping):
+        if _in_parts(data):
             parts = Parts({name: _held(each, name) for name, each in data.items()}, self._vertical)
             self._remember(data, parts)
         else:
@@ -172,7 +173,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
 
     def _take_more(self, data: Any) -> Parts:
         """Everyone's part of what `predict` is given, in the form that it had at `fit`."""
-        if not isinstance(data, Mapping):
+        if not _in_parts(data):
             widths = [len(self._trained[name][0]) for name in self.parties_] if self._vertical else None
             parts = split(self._take_whole(data, reset=False), self.parties_, self._vertical, widths)
         elif set(data) != set(self.parties_):
@@ -257,6 +258,11 @@ def _as_value_errors() -> Iterator[None]:
         yield
     except (ConfigError, InputError) as error:
         raise ValueError(error.sentence) from None
+
+
+def _in_parts(data: Any) -> bool:
+    """Whether the parties' parts are told apart; one of scipy's sparse matrices is a dict."""
+    return isinstance(data, Mapping) and not scipy.sparse.issparse(data)
 
 
 def _held(data: Any, party: str) -> Held:

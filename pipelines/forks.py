@@ -9,6 +9,7 @@ without a guard, a test. It knows no data and no keys; what it forks reads its o
 """
 
 import atexit
+import gc
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, cast
@@ -131,14 +132,17 @@ def serve() -> None:
 
 
 def _preload() -> None:
-    """Import, and compile the loops of matrix products."""
+    """Import, and compile the loops of matrix products; forks need not look at any of it for garbage."""
     logging.disable()
     for name in PRELOADED:
         import_module(name)
+    with suppress(ImportError):
+        import_module("IPython")  # where it is, every pipeline of Beam imports it
     logging.disable(logging.NOTSET)
     large = np.zeros((32, 32), DTYPE)
     matmul(large, large)
     matmul(large.T, large)
+    gc.freeze()
 
 
 def _run(arguments: list[str], log: str) -> None:
