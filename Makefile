@@ -4,19 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-sparse test-flink test-sklearn clean
+.PHONY: demo test lint docs bench bench-sparse test-data test-flink test-sklearn clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not flink and not prism and not sklearn" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not flink and not prism and not data and not sklearn" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	cd src && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans
 	$(BIN)/mypy --config-file pyproject.toml --explicit-package-bases benchmarks
+
+# The package's docstrings as pages, from build/docs/index.html on.
+docs: $(READY)
+	$(BIN)/pdoc --output-directory build/docs veilmeans
 
 bench: $(READY)
 	mkdir -p benchmarks/results
@@ -32,6 +36,9 @@ bench-sparse: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.sparse --json benchmarks/results/sparse.json --plot benchmarks/results/sparse.svg
 	$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json
+
+test-data: $(READY)
+	$(BIN)/python -m pytest -m data
 
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py

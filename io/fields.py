@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ class Field:
     """A field of the source, and the `width` columns that it becomes.
 
     number      the value as it is; one that is missing is `fill`, or not a number as long as that is not known
-    matrix      all columns of a sparse matrix, whose zeros stay zeros; svmlight indices count from `base`
+    matrix      the columns of a sparse matrix, whose zeros stay zeros; svmlight indices count from `base`. Where only
+                some are taken, `chosen` has the first and one past the last of each run of them
     one_hot     a column for each of `values`, which is 1 where the field has that value
     multi_hot   `width` columns, of which those are 1 whose numbers are in the field's list
     """
@@ -32,6 +33,7 @@ class Field:
     width: int = 1
     values: tuple[str, ...] = ()
     base: int = 0
+    chosen: tuple[tuple[int, int], ...] = ()
     unseen: Unseen = "error"
     missing: Missing = "error"
     fill: float | None = None
@@ -43,7 +45,15 @@ class Field:
             return tuple(f"{self.name}={value}".replace("\n", " ") for value in self.values)
         if self.kind == "number":
             return (self.name,)
+        if self.chosen:
+            return tuple(("", last - first, first) for first, last in self.chosen)
         return (("" if self.kind == "matrix" else f"{self.name}=", self.width),)
+
+
+def field_from(content: Mapping[str, Any]) -> Field:
+    """The field of which JSON has the content."""
+    chosen = tuple((first, last) for first, last in content.get("chosen", ()))
+    return Field(**{**content, "values": tuple(content["values"]), "chosen": chosen})
 
 
 @dataclass(frozen=True)

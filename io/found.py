@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from veilmeans.io.fields import HOT, Field, names_of, of_kind
 from veilmeans.io.hot import categories, in_order
-from veilmeans.io.matrix import matrix_blocks, refuse_width, tells_width
+from veilmeans.io.matrix import lowest_index, matrix_blocks, refuse_width, tells_width
 from veilmeans.io.moments import Moments
 from veilmeans.io.values import Cells, cells_of, id_bytes, table_blocks
 from veilmeans.schemas.errors import InputError
@@ -34,7 +34,8 @@ def find(source: str, files: Sequence[str], asked: tuple[Field, ...], id: str | 
     ids = hashlib.sha256()
     with np.errstate(over="ignore", invalid="ignore"):
         if asked[0].kind == "matrix":
-            fields, rows, moments = _find_matrix(source, files, asked[0])
+            found = _find_chosen if asked[0].chosen else _find_matrix
+            fields, rows, moments = found(source, files, asked[0])
         else:
             fields = _with_categories(source, files, asked, id)
             rows, moments = _find_table(source, files, fields, id, ids)
@@ -118,6 +119,19 @@ def _find_matrix(source: str, files: Sequence[str], field: Field) -> tuple[tuple
         refuse_width(files, field.width)
     chosen = _require_rows(source, moments).columns(slice(base, base + field.width))
     return (replace(field, base=base),), rows, chosen
+
+
+def _find_chosen(source: str, files: Sequence[str], field: Field) -> tuple[tuple[Field, ...], int, Moments]:
+    """Only some columns of a matrix: where indices count from must be known before they can be chosen."""
+    base = 0 if tells_width(files[0]) else min(1, lowest_index(files))
+    moments: Moments | None = None
+    rows = 0
+    for block in matrix_blocks(files, field.width, base, field.chosen):
+        if block.rows.shape[0]:
+            here = Moments.of_sparse(block.rows)
+            moments = here if moments is None else moments.merge(here)
+            rows += block.rows.shape[0]
+    return (replace(field, base=base),), rows, _require_rows(source, moments)
 
 
 def _require_rows(source: str, moments: Moments | None) -> Moments:

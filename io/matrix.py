@@ -3,6 +3,7 @@
 A block has at most `BLOCK_CELLS` rows and, unless one row has more, nonzeros. Time is proportional to the nonzeros.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,14 +48,46 @@ def width_of(files: Sequence[str]) -> int:
     return widths[0]
 
 
-def matrix_blocks(files: Sequence[str], width: int, base: int = 0) -> Iterator[MatrixBlock]:
-    """The rows of all files in order (… × `width`); svmlight indices count from `base`."""
+_RUN = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+Runs = Sequence[tuple[int, int]]
+"""First and one past the last of each run of columns."""
+
+
+def matrix_blocks(files: Sequence[str], width: int, base: int = 0, chosen: Runs = ()) -> Iterator[MatrixBlock]:
+    """The rows of all files in order (… × `width`), of `chosen` columns or all; svmlight indices count from `base`."""
     for file in files:
         with reading(file):
             start = 0
-            for rows in _text(file, width, base) if kind_of(file) == "svmlight" else _archived(file):
-                yield MatrixBlock(file, start, _finite(file, start, rows))
+            for rows in _text(file, width, base, chosen) if kind_of(file) == "svmlight" else _archived(file):
+                yield MatrixBlock(file, start, _of_columns(_finite(file, start, rows), chosen))
                 start += rows.shape[0]
+
+
+def lowest_index(files: Sequence[str]) -> int:
+    """Of all svmlight text; 1 where there is none."""
+    found = [int(lines.indices.min()) for file in files for lines in read_lines(file) if len(lines.indices)]
+    return min(found, default=1)
+
+
+def parse_runs(file: str, columns: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Numbers ("7") and runs ("0-61", both ends taken) of columns, in ascending order."""
+    runs: list[tuple[int, int]] = []
+    for text in columns:
+        found = _RUN.fullmatch(text)
+        if found is None:
+            what = f"kmeans.columns must have numbers and runs of them (7, 0-61), not {text!r}"
+            raise InputError(f"{file} has columns without names: {what}")
+        runs.append((int(found[1]), int(found[2] or found[1]) + 1))
+        before = runs[-2][1] if len(runs) > 1 else 0
+        if not before <= runs[-1][0] < runs[-1][1] < 1 << 31:
+            raise InputError(f"{file} has columns without names: kmeans.columns must ascend, and {text!r} does not")
+    return tuple(runs)
+
+
+def _of_columns(rows: "scipy.sparse.csr_array", chosen: Runs) -> "scipy.sparse.csr_array":
+    if not chosen:
+        return rows
+    return scipy.sparse.hstack([rows[:, first:last] for first, last in chosen], format="csr")
 
 
 def refuse_width(files: Sequence[str], width: int) -> None:
@@ -85,9 +118,11 @@ def _cuts(indptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _text(file: str, width: int, base: int) -> Iterator["scipy.sparse.csr_array"]:
+def _text(file: str, width: int, base: int, chosen: Runs) -> Iterator["scipy.sparse.csr_array"]:
     for found in read_lines(file):
         indices = found.indices - base
+        if chosen:
+            width = max(chosen[-1][1], int(indices.max(initial=0)) + 1)
         _check_width(file, found, indices, width)
         indptr = np.concatenate([[0], np.cumsum(found.counts)])
         yield _csr(found.values, indices.astype(np.int32), indptr, width)

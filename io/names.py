@@ -9,12 +9,12 @@ from typing import Any, overload
 
 SHOWN = 5
 """Names in a sentence, at most."""
-Part = str | tuple[str, int]
+Part = str | tuple[str, int] | tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class Names(Sequence[str]):
-    """Parts in order: a name, or (prefix, n) for prefix0 … prefix{n−1}."""
+    """Parts in order: a name, or (prefix, n) for prefix0 … prefix{n−1}, or (prefix, n, first) to begin elsewhere."""
 
     parts: tuple[Part, ...]
 
@@ -36,12 +36,16 @@ class Names(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         for part in self.parts:
-            yield from (part,) if isinstance(part, str) else (f"{part[0]}{i}" for i in range(part[1]))
+            yield from (part,) if isinstance(part, str) else (_numbered(part, i) for i in range(part[1]))
 
     def _name(self, index: int) -> str:
         number = bisect_right(self._starts, index) - 1
         part = self.parts[number]
-        return part if isinstance(part, str) else f"{part[0]}{index - self._starts[number]}"
+        return part if isinstance(part, str) else _numbered(part, index - self._starts[number])
+
+
+def _numbered(part: tuple[str, int] | tuple[str, int, int], index: int) -> str:
+    return f"{part[0]}{sum(part[2:]) + index}"
 
 
 def numbered(count: int) -> Names:
@@ -65,4 +69,4 @@ def from_parts(parts: Sequence[Any]) -> Sequence[str]:
     """What `parts_of` made."""
     if all(isinstance(part, str) for part in parts):
         return tuple(parts)
-    return Names(tuple(part if isinstance(part, str) else (part[0], part[1]) for part in parts))
+    return Names(tuple(part if isinstance(part, str) else tuple(part) for part in parts))

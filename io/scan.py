@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmeans.io.data_files import digest_of, find_files, kind_of
-from veilmeans.io.fields import Field, Treatment, names_of
+from veilmeans.io.fields import Field, Treatment, field_from, names_of
 from veilmeans.io.files import private_folder, read_json, write_text
 from veilmeans.io.found import find
-from veilmeans.io.matrix import is_matrix, tells_width, width_of
+from veilmeans.io.matrix import is_matrix, parse_runs, tells_width, width_of
 from veilmeans.io.sources import columns_of
 from veilmeans.io.values import cells_of
 from veilmeans.schemas.errors import InputError
@@ -90,7 +90,8 @@ def raw_rows(scan: Scan) -> Iterator[NDArray[np.float64]]:
 
 
 def _digest(content: str, asked: Sequence[Field], id: str | None) -> str:  # noqa: A002
-    what = ["scan 2", content, [asdict(field) for field in asked], id]
+    fields = [{name: value for name, value in asdict(field).items() if name != "chosen" or value} for field in asked]
+    what = ["scan 2", content, fields, id]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
@@ -108,10 +109,18 @@ def _asked(
         raise InputError(f"{file} holds no ids: leave out kmeans.id; its rows count in their order")
     if not sparse:
         return treatment.fields(file, _chosen(file, columns, id))
-    if columns:
-        raise InputError(f"{file} is a sparse matrix, of which all columns are taken: leave out kmeans.columns")
     treatment.fields(file, ())
+    if columns:
+        return (_some_columns(files, columns),)
     return (Field("", "matrix", width_of(files) if tells_width(file) else _said(file, features)),)
+
+
+def _some_columns(files: Sequence[str], columns: Sequence[str]) -> Field:
+    chosen = parse_runs(files[0], columns)
+    last = chosen[-1][1]
+    if tells_width(files[0]) and last > (width := width_of(files)):
+        raise InputError(f"{files[0]} has {width:,} columns, counted from 0, and kmeans.columns asks for {last - 1:,}")
+    return Field("", "matrix", sum(last - first for first, last in chosen), chosen=chosen)
 
 
 def _said(file: str, features: int | None) -> int:
@@ -121,6 +130,8 @@ def _said(file: str, features: int | None) -> int:
 
 
 def _chosen(file: str, columns: Sequence[str], id: str | None) -> tuple[str, ...]:  # noqa: A002
+    if kind_of(file) == "npz":
+        columns = [str(number) for first, last in parse_runs(file, columns) for number in range(first, last)]
     if id in columns:
         raise InputError(f"{file}, column {id!r} is the id and cannot be one of the columns, too")
     chosen = tuple(columns) or tuple(name for name in columns_of(file) if name != id)
@@ -139,7 +150,7 @@ def _scan_from(known: dict[str, Any]) -> Scan:
     content: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
     }
-    fields = tuple(Field(**{**each, "values": tuple(each["values"])}) for each in content["fields"])
+    fields = tuple(field_from(each) for each in content["fields"])
     return Scan(**{**content, "fields": fields})
 
 

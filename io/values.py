@@ -72,7 +72,7 @@ def _ones(block: Block, fields: Sequence[Field]) -> "scipy.sparse.csr_array":
 
 def _matrix_cells(files: Sequence[str], field: Field) -> Iterator[Cells]:
     at = np.empty(0, np.intp)
-    for block in matrix_blocks(files, field.width, field.base):
+    for block in matrix_blocks(files, field.width, field.base, field.chosen):
         yield Cells(block.file, block.start, at, np.empty((block.rows.shape[0], 0)), block.rows)
 
 

@@ -155,7 +155,11 @@ class KMeansJob(Part):
         description="our data: a Parquet, CSV, Arrow IPC, .npz or svmlight file, or a glob, on any Beam filesystem",
     )
     id: str | None = Field(None, description="our column with the rows' ids (vertical: same ids in the same order)")
-    columns: tuple[str, ...] = Field((), description="our columns, in order; none: all but the id")
+    columns: tuple[str, ...] = Field(
+        (),
+        description="our columns, in order; none: all but the id; of .npz and svmlight files, whose columns have no "
+        'names, numbers from 0 and runs of them ("7", "0-61"), ascending',
+    )
     categories: dict[str, tuple[Category, ...]] = Field(
         {}, description="column -> its categories; each becomes a column of 0 and 1; horizontal: agreed by all"
     )

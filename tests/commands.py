@@ -26,14 +26,14 @@ class Line:
         self.process.kill()
         self.process.join()
 
-    def wait(self) -> tuple[int, str]:
+    def wait(self, patience: float = PATIENCE) -> tuple[int, str]:
         """Exit code and output; a process that does not end is killed, and that is an error."""
-        self.process.join(PATIENCE)
+        self.process.join(patience)
         code = self.process.exitcode
         output = self.log.read_text() if self.log.exists() else ""
         if code is None:
             self.kill()
-            raise AssertionError(f"still running after {PATIENCE:g} s: {output}")
+            raise AssertionError(f"still running after {patience:g} s: {output}")
         return code, output
 
 
@@ -47,11 +47,11 @@ class Command(Line):
 
 
 def run_all(
-    command: str, configs: Mapping[str, JobConfig], folder: Path, cells: int = CELLS
+    command: str, configs: Mapping[str, JobConfig], folder: Path, cells: int = CELLS, patience: float = PATIENCE
 ) -> dict[str, tuple[int, str]]:
     """Start everyone at once; exit code and output of each."""
     running = {name: Command(command, config, folder, cells) for name, config in configs.items()}
-    return {name: each.wait() for name, each in running.items()}
+    return {name: each.wait(patience) for name, each in running.items()}
 
 
 def _run(arguments: list[str], log: Path, folder: Path | None, cells: int = CELLS) -> None:

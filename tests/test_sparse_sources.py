@@ -3,7 +3,7 @@
 import gzip
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,14 @@ def csr_npz(file: Path, **changed: Any) -> str:
 
 
 def prepare(
-    source: str, folder: Path, features: int | None = None, method: Method = "minmax", rows_per_shard: int = 3
+    source: str,
+    folder: Path,
+    features: int | None = None,
+    method: Method = "minmax",
+    rows_per_shard: int = 3,
+    columns: Sequence[str] = (),
 ) -> tuple[Scan, Prepared]:
-    scan = scan_source(source, (), None, folder, features)
+    scan = scan_source(source, columns, None, folder, features)
     scaling = scale_columns(scan, method, scan.low, scan.high, scan.mean, scan.deviation)
     interval = (0.0, 1.0) if method == "minmax" else (-16.0, 16.0)
     return scan, encode_source(scan, scaling, interval, rows_per_shard, folder)
@@ -318,12 +323,64 @@ def test_entries_in_any_order_are_sorted_and_equal_ones_added(tmp_path: Path, mo
     assert contents(prepared) == [([0, 2, 3], [0, 1, 0], [2 << 20, 4 << 20, 5 << 20], (2, 2))]
 
 
-def test_ids_and_some_columns_of_a_matrix_are_refused(tmp_path: Path) -> None:
+@quick
+@given(matrices, st.sampled_from(list(SPARSE)), st.data())
+def test_chosen_columns_are_those_of_the_whole(
+    tmp_path: Path, rows: list[list[float]], kind: str, data: st.DataObject
+) -> None:
+    table = np.vstack([np.array(rows), np.zeros(len(rows[0]))])
+    table[0, 0] = 1.0
+    d = table.shape[1]
+    chosen = sorted(data.draw(st.sets(st.integers(0, d - 1), min_size=1)))
+    asked = runs(chosen)
+    sp.save_npz(tmp_path / "s.npz", SPARSE[kind](table))
+    part = npz(tmp_path / "part.npz", X=table[:, chosen])
+    plain, prepared = prepare(part, tmp_path / "kept")
+    for source in (
+        str(tmp_path / "s.npz"),
+        npz(tmp_path / "dense.npz", X=table),
+        svmlight(tmp_path / "zero.svm", table, base=0),
+        svmlight(tmp_path / "one.svm", table, base=1),
+    ):
+        scan, made = prepare(source, tmp_path / "kept", columns=asked)
+        assert contents(made) == contents(prepared)
+        assert list(made.columns) == [str(column) for column in chosen]
+        assert (scan.low, scan.high, scan.nonzeros) == (plain.low, plain.high, plain.nonzeros)
+        assert list(load_prepared(made.folder).columns) == list(made.columns)  # type: ignore[union-attr]
+        assert scan_source(source, asked, None, tmp_path / "kept") == scan
+
+
+def runs(columns: list[int]) -> tuple[str, ...]:
+    """The same columns, neighbours as one run."""
+    found: list[list[int]] = []
+    for column in columns:
+        if found and found[-1][-1] == column - 1:
+            found[-1].append(column)
+        else:
+            found.append([column])
+    return tuple(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (("a",), "kmeans.columns must have numbers and runs of them (7, 0-61), not 'a'"),
+        (("0-",), "kmeans.columns must have numbers and runs of them (7, 0-61), not '0-'"),
+        (("1", "0"), "kmeans.columns must ascend, and '0' does not"),
+        (("1-0",), "kmeans.columns must ascend, and '1-0' does not"),
+        (("0-1", "1"), "kmeans.columns must ascend, and '1' does not"),
+        (("0-2",), "has 2 columns, counted from 0, and kmeans.columns asks for 2"),
+        (("99999999999",), "kmeans.columns must ascend"),
+    ],
+)
+def test_columns_that_cannot_be_chosen_are_told(tmp_path: Path, columns: tuple[str, ...], sentence: str) -> None:
+    assert sentence in mistake(csr_npz(tmp_path / "s.npz"), tmp_path, columns=columns)
+
+
+def test_ids_of_a_matrix_are_refused(tmp_path: Path) -> None:
     for source in (csr_npz(tmp_path / "s.npz"), npz(tmp_path / "x.npz", X=[[1.0]])):
         with pytest.raises(InputError, match=r"\.npz holds no ids: leave out kmeans\.id"):
             scan_source(source, (), "0", tmp_path)
-    with pytest.raises(InputError, match=r"all columns are taken: leave out kmeans\.columns"):
-        scan_source(str(tmp_path / "s.npz"), ("0",), None, tmp_path)
     assert scan_source(str(tmp_path / "x.npz"), ("0",), None, tmp_path).columns == ("0",)
 
 
