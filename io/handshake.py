@@ -7,6 +7,7 @@ configuration is refused (it would use the same masks again). A party that start
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.terms import Terms, difference
+
+log = logging.getLogger(__name__)
 
 _GRACE = 3.0
 """Seconds for which differing terms are looked at again: they may be left over from before the peer's correction."""
@@ -43,6 +46,7 @@ def shake_hands(
     known = heard_before(folder, me, terms)
     if known is not None:
         return known
+    log.info("%s is ready; waiting for %s, each for %g s at most", me, ", ".join(terms), timeout)
     exchange.put_all([_message(Key(_where(run), me, peer), said) for peer, said in terms.items()])
     heard, confirmed = _hear(exchange, me, run, terms, timeout), False
     while not confirmed:
@@ -80,7 +84,8 @@ def _check_binding(folder: Path, name: str, said: Terms) -> None:
     before = _bound(folder, name)
     if before.to_dict() != json.loads(json.dumps(said.to_dict())):
         what = difference(said, before, "the start of this run") or "the data or the job have changed since"
-        raise HandshakeError(f"run {folder.name!r} was begun before on other terms ({what}): choose a new run id")
+        new = "triples.store" if folder.name.startswith("store-") else "run id"
+        raise HandshakeError(f"run {folder.name!r} was begun before on other terms ({what}): choose a new {new}")
 
 
 def _hear(exchange: Exchange, me: str, run: str, terms: Mapping[str, Terms], timeout: float) -> dict[str, Terms]:

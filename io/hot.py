@@ -77,4 +77,5 @@ def _multi_hot(block: Block, field: Field) -> Places:
 
 def _check_missing(block: Block, field: Field, column: pa.Array) -> None:
     if field.missing == "error" and column.null_count:
-        raise InputError(f"{block.place(pc.index(column.is_null(), True).as_py(), field.name)}: no value")
+        place = block.place(pc.index(column.is_null(), True).as_py(), field.name)
+        raise InputError(f"{place}: no value; fill it in, or let kmeans.missing (zero, mean) stand for it")

@@ -89,9 +89,10 @@ def _column(block: Block, field: Field) -> Floats:
     kind = column.type
     if not any(holds(kind) for holds in _NUMERIC):
         what = f"{block.file}, column {name!r} holds {kind}, and numbers are needed"
-        raise InputError(f"{what}: correct it, or leave it out of the columns")
+        raise InputError(f"{what}: correct it, or leave it out of the columns; `veilmeans inspect` tells how")
     if column.null_count and field.missing == "error":
-        raise InputError(f"{block.place(pc.index(column.is_null(), True).as_py(), name)}: no value")
+        place = block.place(pc.index(column.is_null(), True).as_py(), name)
+        raise InputError(f"{place}: no value; fill it in, or let kmeans.missing (zero, mean) stand for it")
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     bad = np.isinf(values) if field.missing != "error" else ~np.isfinite(values)
     if bad.any():

@@ -22,7 +22,7 @@ from veilmeans.schemas.errors import VeilmeansError, recall
 app = typer.Typer(
     help="K-means for companies that may not show each other their data. "
     "Each party runs its own commands with its own configuration; flags a command does not know go to Beam. "
-    "`veilmeans init` writes example configurations and says what to do with them.",
+    "Begin with `veilmeans init` in an empty folder: it prints the commands from there to a result.",
     epilog="Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent, "
     "6 a message was refused, 7 certificate, 8 storage, 130 interrupted.",
     no_args_is_help=True,
@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
+Configs = Annotated[list[Path], typer.Option("--config", "-c", help="a configuration; may be given several times")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, send nothing")]
 Layout = Literal["vertical", "horizontal"]
 _TO_BEAM = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -72,6 +73,17 @@ def keys(
 
 
 @app.command()
+def fingerprint(
+    certificates: Annotated[list[Path], typer.Argument(help="files that peers sent", metavar="FILE...")],
+) -> None:
+    """Show the fingerprints of certificates, to compare them with what their owners read out."""
+    from veilmeans.pipelines.keys import show_fingerprint
+
+    for file in certificates:
+        typer.echo(show_fingerprint(file))
+
+
+@app.command()
 def init(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for the examples")] = Path(),
     parties: Annotated[str, typer.Option(help="the parties' names, with commas between them")] = "payco,shop",
@@ -80,13 +92,46 @@ def init(
         Layout, typer.Option(help="same rows and own columns, or same columns and own rows")
     ] = "vertical",
     clusters: Annotated[int, typer.Option(min=1, help="k")] = 5,
+    port: Annotated[int, typer.Option(min=1, max=65000, help="the first party's port; the others' follow")] = 7101,
+    trial: Annotated[
+        bool, typer.Option("--trial/--apart", help="all on this machine with keys made, or each with keys of its own")
+    ] = True,
 ) -> None:
-    """Write example configurations, one folder for each party and the dealer, and say what to do with them."""
-    from veilmeans.pipelines.init import Example, next_steps, write_examples
+    """Write configurations, one folder for each party and the dealer, and print the commands from there to a result."""
+    from veilmeans.pipelines.init import Example, write_examples, write_trial
+    from veilmeans.pipelines.steps import apart_steps, trial_steps
 
-    example = Example(tuple(parties.split(",")), dealer, layout=layout, clusters=clusters)
-    write_examples(out, example)
-    typer.echo(next_steps(out, example))
+    names = tuple(parties.split(","))
+    ports = {name: port + i for i, name in enumerate((*names, dealer))}
+    example = Example(names, dealer, layout=layout, clusters=clusters, ports=ports, timeout=120 if trial else 600)
+    (write_trial if trial else write_examples)(out, example)
+    typer.echo((trial_steps if trial else apart_steps)(out, example))
+
+
+@app.command("set")
+def set_(
+    config: Configs,
+    changes: Annotated[list[str], typer.Argument(help="such as kmeans.clusters=3", metavar="FIELD=VALUE...")],
+) -> None:
+    """Change fields of a configuration in place; nothing is written if it would be wrong then.
+
+    The value is YAML: 3, true, null, [a, b], {payco: 4, shop: 2}. Comments and order stay.
+    """
+    from veilmeans.pipelines.set_fields import parse_changes, set_fields
+
+    set_fields(dict.fromkeys(config, parse_changes(changes)))
+    typer.echo(f"changed: {', '.join(map(str, config))}")
+
+
+@app.command()
+def fill(config: Configs) -> None:
+    """For a trial on one machine: look at all parties' data, set rows, columns and categories in all configurations.
+
+    Parties that do not share a machine use `veilmeans inspect` and `veilmeans set`.
+    """
+    from veilmeans.pipelines.fill import fill_in
+
+    typer.echo(fill_in(config))
 
 
 @app.command()
@@ -126,11 +171,17 @@ def plan(config: Config) -> None:
 
 @app.command()
 def inspect(config: Config) -> None:
-    """Show this party how its own data would be used: columns, encoding, ranges, scaling. Nothing is sent."""
+    """Show this party how its own data would be used: columns, encoding, ranges, scaling. Nothing is sent.
+
+    It ends with the commands that make the configurations fit the data.
+    """
     settings = load_config(config)
+    from veilmeans.pipelines.advise import advise
     from veilmeans.pipelines.inspect import show_data
 
-    Console().print(show_data(settings))
+    advice = advise(settings, config)
+    Console().print(show_data(advice.config))
+    typer.echo(advice.text())
 
 
 @app.command(context_settings=_TO_BEAM)
@@ -148,7 +199,7 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
     else:
         from veilmeans.pipelines.train import run_train
 
-        typer.echo(f"results: {run_train(settings)}")
+        typer.echo(f"results: {run_train(settings)}; `veilmeans results --config {config}` shows them")
 
 
 @app.command(context_settings=_TO_BEAM)
@@ -168,6 +219,21 @@ def status(config: Config) -> None:
     from veilmeans.pipelines.status import show_status
 
     Console().print(show_status(settings))
+
+
+@app.command()
+def results(
+    config: Config,
+    csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
+) -> None:
+    """Show what a finished run has opened to this party: sizes of clusters, centroids, files. Nothing is sent."""
+    settings = load_config(config)
+    from veilmeans.pipelines.outcome import show_results, write_assignments_csv
+
+    show_results(settings, Console())
+    if csv is not None:
+        write_assignments_csv(settings, csv)
+        typer.echo(f"wrote {csv}")
 
 
 @app.command(context_settings=_TO_BEAM)

@@ -1,4 +1,4 @@
-"""`veilmeans init`: example configurations of a K-means run, one folder for each party, ready to be filled in."""
+"""`veilmeans init`: configurations of a K-means run, one folder for each party and the dealer."""
 
 import shutil
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ class Example:
 
 
 def write_examples(folder: Path, example: Example) -> list[Path]:
-    """One configuration for each party and the dealer; existing files are left alone."""
+    """A folder for each party and the dealer, with its configuration; existing files are left alone."""
     files = []
     for name in example.members:
         file = folder / name / "config.yaml"
@@ -88,6 +88,7 @@ def write_examples(folder: Path, example: Example) -> list[Path]:
             raise ConfigError(f"{file} exists already: choose another --out, or remove it")
         write_text(file, config_text(name, example))
         load_config(file)
+        (file.parent / "peers").mkdir(exist_ok=True)
         files.append(file)
     return files
 
@@ -98,7 +99,6 @@ def write_trial(folder: Path, example: Example) -> None:
     for name in example.members:
         make_keys(name, folder / name / "keys", days=7)
     for name in example.members:
-        (folder / name / "peers").mkdir()
         for peer in example.members:
             if peer != name:
                 shutil.copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")
@@ -139,19 +139,3 @@ def config_text(party: str, example: Example) -> str:
 
 def _mapping(numbers: Mapping[str, int]) -> str:
     return "{" + ", ".join(f"{name}: {number}" for name, number in numbers.items()) + "}"
-
-
-def next_steps(folder: Path, example: Example) -> str:
-    """What to do with the examples."""
-    first = example.parties[0]
-    here = folder / first
-    return (
-        f"wrote {', '.join(str(folder / name / 'config.yaml') for name in example.members)}\n"
-        f"next, at each of them (here {first}):\n"
-        f"  1. send the folder {first} to who it is for; fill in kmeans.data, rows, features, and the addresses\n"
-        f"  2. veilmeans keys --name {first} --out {here / 'keys'}   then send {first}.crt to the others\n"
-        f"  3. put their certificates into {here / 'peers'}\n"
-        f"  4. veilmeans prepare --config {here / 'config.yaml'}   checks the data; nothing is sent\n"
-        f"  5. veilmeans offline --config {here / 'config.yaml'}   at everyone and the dealer, at the same time\n"
-        f"  6. veilmeans train --config {here / 'config.yaml'}   at every party, at the same time (--dry-run: a plan)"
-    )

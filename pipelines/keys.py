@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from veilmeans.crypto.certificates import fingerprint, make_identity
+from veilmeans.crypto.certificates import check_certificate, fingerprint, make_identity
 from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.keys import write_secret
 from veilmeans.schemas.address import checked_name
-from veilmeans.schemas.errors import StorageError
+from veilmeans.schemas.errors import CertificateError, StorageError
 
 
 def make_keys(name: str, folder: Path, days: int) -> str:
@@ -26,3 +26,13 @@ def make_keys(name: str, folder: Path, days: int) -> str:
     write_secret(folder / f"{name}.seed", os.urandom(SEED_SIZE))
     certificate.write_bytes(identity.certificate)
     return f"send {certificate} to your peers; its fingerprint is {fingerprint(identity.certificate)}"
+
+
+def show_fingerprint(file: Path) -> str:
+    """Whose certificate a file holds, and its fingerprint."""
+    try:
+        pem = file.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"the certificate {file} cannot be read: {error.strerror}") from None
+    check_certificate(pem, file.stem, str(file))
+    return f"{file} is made out to {file.stem}; its fingerprint is {fingerprint(pem)}"

@@ -22,6 +22,7 @@ LOCAL_FIELDS = {
     "data", "id", "columns", "categories", "one_hot", "unseen", "multi_hot", "missing", "iterations_per_pipeline"
 }  # fmt: skip
 """Fields of the job that are each party's own."""
+_HOW = "`veilmeans inspect` tells the command that corrects it"
 _FEW_ROWS = 1 << 17
 """Up to so many rows an iteration is one element."""
 
@@ -48,11 +49,11 @@ def scan_data(config: JobConfig) -> Scan:
     rows, features = declared(config, job)
     scan = look_at_data(config)
     if scan.rows != rows:
-        raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}")
+        raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}; {_HOW}")
     if len(scan.columns) != features:
         raise InputError(
             f"{job.data} of {config.party} has {len(scan.columns):,} columns "
-            f"({brief(scan.columns)}), and kmeans.features is {features:,}"
+            f"({brief(scan.columns)}), and kmeans.features is {features:,}; {_HOW}"
         )
     return scan
 

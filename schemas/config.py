@@ -268,11 +268,25 @@ class JobConfig(Part):
 
 def load_config(file: Path) -> JobConfig:
     """Read and check a configuration; a mistake is one sentence with the file and the field."""
+    return parse_config(read_config(file), file)
+
+
+def read_config(file: Path) -> str:
+    """The text of a configuration."""
     try:
-        raw = yaml.safe_load(file.read_text())
+        return file.read_text()
     except OSError as error:
-        raise ConfigError(f"the configuration {file} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        here = "" if file.is_absolute() else f"; the path counts from {Path.cwd()}, where this command was started"
+        raise ConfigError(f"the configuration {file} cannot be read: {error.strerror}{here}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is no YAML") from None
+
+
+def parse_config(text: str, file: Path) -> JobConfig:
+    """The configuration that a text is, as if it stood in the file."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
         raise ConfigError(f"{file} is no YAML{line}") from None

@@ -20,8 +20,20 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 
 JOB = {"data": "none.csv", "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
-CONFIGURED = ["plan", "gateway", "offline", "prepare", "inspect", "train", "reveal", "status", "sums"]
-COMMANDS = ["version", "keys", "init", "demo", *CONFIGURED]
+CONFIGURED = [
+    "plan",
+    "gateway",
+    "offline",
+    "prepare",
+    "inspect",
+    "train",
+    "reveal",
+    "status",
+    "sums",
+    "fill",
+    "results",
+]
+COMMANDS = ["version", "keys", "fingerprint", "init", "set", "fill", "demo", *CONFIGURED]
 MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]
 
 

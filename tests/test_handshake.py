@@ -357,7 +357,7 @@ def test_members_that_agree_on_a_store_are_bound_to_it_and_need_nobody(configs: 
         assert agree_offline({name: config}, Board(), timeout=0.0) == {name: heard[name]}
         changed = with_triples(runs=2)(config)
         why = "triples.runs is 2 here and 1 at the start of this run"
-        sentence = f"run 'store-october' was begun before on other terms ({why}): choose a new run id"
+        sentence = f"run 'store-october' was begun before on other terms ({why}): choose a new triples.store"
         assert agree_offline({name: changed}, Board(), timeout=0.0) == {name: sentence}
         with pytest.raises(HandshakeError, match=r"triples\.runs is 2 here"):
             offline.run_offline(changed)

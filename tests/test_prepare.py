@@ -29,7 +29,8 @@ from veilmeans.io.scan import Scan, raw_rows, scan_source
 from veilmeans.schemas.errors import InputError, StorageError
 
 NONE = (-1e6, 1e6)
-LEAVE = "correct it, or leave it out of the columns"
+LEAVE = "correct it, or leave it out of the columns; `veilmeans inspect` tells how"
+NO_VALUE = "no value; fill it in, or let kmeans.missing (zero, mean) stand for it"
 numbers = st.floats(-1000, 1000).map(lambda x: round(x, 3))
 tables = st.integers(1, 3).flatmap(
     lambda width: st.lists(st.lists(numbers, min_size=width, max_size=width), min_size=1, max_size=20)
@@ -203,7 +204,7 @@ def test_other_ids_have_another_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (pa.array([1.0, None]), "t.parquet, row 2, column 'a': no value"),
+        (pa.array([1.0, None]), f"t.parquet, row 2, column 'a': {NO_VALUE}"),
         (pa.array([1.0, 2.0, 3.0, math.nan]), "t.parquet, row 4, column 'a': no finite number"),
         (pa.array([math.inf]), "t.parquet, row 1, column 'a': no finite number"),
         (
@@ -235,7 +236,7 @@ def test_rows_are_counted_in_their_own_file_across_blocks(tmp_path: Path, monkey
     for kind in FORMATS:
         write(tmp_path / f"1.{kind}", pa.table({"a": [0.5] * 50}))
         write(tmp_path / f"2.{kind}", pa.table({"a": [0.5] * 41 + [None] + [0.5] * 20}))
-        assert mistake(tmp_path, f"{tmp_path}/*.{kind}") == f"2.{kind}, row 42, column 'a': no value"
+        assert mistake(tmp_path, f"{tmp_path}/*.{kind}") == f"2.{kind}, row 42, column 'a': {NO_VALUE}"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,10 @@ def done(folder: Path, command: str, names: Sequence[str] = ("payco",)) -> list[
     return [output for _, output in ended]
 
 
+def _read(log: Path) -> str:
+    return log.read_text() if log.exists() else ""
+
+
 def example(name: str, folder: Path) -> Path:
     """An example, on ports that are free."""
     copied = folder / name
@@ -51,17 +55,25 @@ BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
 
 def test_the_readme_names_the_commands_that_are_run_here() -> None:
     assert [command.split()[1] for command in readme_commands()] == [
-        "init", "keys", "inspect", "prepare", "plan", "offline", "train", "train", "status", "reveal", "gateway",
+        "init", "init", "keys", "fingerprint", "inspect", "set", "prepare", "plan", "offline", "train", "train",
+        "status", "results", "reveal", "gateway",
     ]  # fmt: skip
 
 
 def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     folder = example("kmeans", tmp_path)
-    init, keys, inspect, prepare, plan, offline, dry_run, train, status, reveal, _gateway = readme_commands()
-    done(folder, init)
-    assert {file.parent.name for file in (folder / "trial").rglob("config.yaml")} == {*ALL}
-    assert all("fingerprint" in output for output in done(folder, keys, ALL))
+    trial, apart, keys, fingerprint, inspect, *others = readme_commands()
+    change, prepare, plan, offline, dry_run, train, status, results, reveal, gateway = others
+    for init, name in ((trial, "trial"), (apart, "apart")):
+        done(folder, init)
+        assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*ALL}
+    assert [len(list((folder / name).rglob("*.key"))) for name in ("trial", "apart")] == [3, 0]
+    told = [output.partition("fingerprint is ")[2] for output in done(folder, keys, ALL)]
+    assert [output.partition("fingerprint is ")[2] for output in done(folder, fingerprint, ALL)] == told
     assert "as kmeans.features says" in done(folder, inspect)[0]
+    before = (folder / "payco.yaml").read_text()
+    done(folder, change)
+    assert (folder / "payco.yaml").read_text() == before
     done(folder, prepare)
     assert "payco distance" in done(folder, plan)[0]
     served = "the store 'example' serves 2 runs of 10 iterations, 60 rows"
@@ -69,6 +81,7 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
     assert "opened at the end: centroids to payco\n" in done(folder, dry_run)[0]
     assert all("results: " in output for output in done(folder, train, BOTH))
     assert "example-1" in done(folder, status)[0]
+    assert [each in done(folder, results)[0] for each in ("our rows in it", "amount", "visits")] == [True, True, False]
     results = {name: folder / f"storage/{name}/runs/example-1" for name in BOTH}
     found = {name: parquet.read_table(next(each.rglob("assignments.parquet"))) for name, each in results.items()}
     assert found["payco"] == found["shop"]
@@ -78,12 +91,18 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
         file = folder / f"{name}.yaml"
         file.write_text(file.read_text().replace("centroids: [payco]", "centroids: [payco, shop]"))
     done(folder, reveal, BOTH)
+    running = Line(shlex.split(gateway)[1:], folder.parent / "gateway", folder)
+    while "gateway of payco listens on port" not in _read(running.log):
+        assert running.process.is_alive(), _read(running.log)
+        time.sleep(0.05)
+    running.process.terminate()
+    assert running.wait()[0] == 0
     assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, True]
 
 
 def test_the_commands_for_sums_run_on_their_example(tmp_path: Path) -> None:
     folder = example("sums", tmp_path)
-    _, keys, _, _, _, offline, *_ = readme_commands()
+    keys, offline = (next(each for each in readme_commands() if f" {name} " in each) for name in ("keys", "offline"))
     done(folder, keys, ALL)
     assert "sums.01.multiply" in done(folder, "veilmeans sums --config payco.yaml --dry-run")[0]
     for output in done(folder, offline, ALL):

@@ -1,0 +1,108 @@
+"""`veilmeans set`: change fields of configuration files in place. Comments, order and all other lines stay as they are.
+
+A change is FIELD=VALUE with the field's dotted name and the value in YAML: `kmeans.features.payco=4`. The value's text
+is replaced where the parsed YAML says it stands. What then is read must be what was asked for, and a whole
+configuration; else nothing is written.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from veilmeans.io.files import write_text
+from veilmeans.schemas.config import parse_config, read_config
+from veilmeans.schemas.errors import ConfigError
+
+Changes = Mapping[str, Any]
+"""A field's dotted name -> its new value."""
+
+
+def set_fields(changes: Mapping[Path, Changes]) -> None:
+    """Change the fields of all the files, or of none."""
+    changed = {file: _changed(file, each) for file, each in changes.items()}
+    for file, text in changed.items():
+        write_text(file, text)
+
+
+def set_command(files: Sequence[Path], changes: Changes) -> str:
+    """The command line that does it."""
+    configs = [f"--config {shlex.quote(str(file))}" for file in files]
+    fields = [shlex.quote(f"{field}={as_yaml(value)}") for field, value in changes.items()]
+    return " ".join(["veilmeans set", *configs, *fields])
+
+
+def parse_changes(arguments: Sequence[str]) -> dict[str, Any]:
+    """FIELD=VALUE, as on the command line."""
+    changes: dict[str, Any] = {}
+    for argument in arguments:
+        field, sign, value = argument.partition("=")
+        if not sign or not all(field.split(".")):
+            raise ConfigError(f"{argument!r} is no change: write FIELD=VALUE, such as kmeans.clusters=3")
+        if field in changes:
+            raise ConfigError(f"{field} is set twice: name it once")
+        try:
+            changes[field] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"the value of {field} is no YAML: {value!r}") from None
+    return changes
+
+
+def as_yaml(value: Any) -> str:
+    """A value on one line."""
+    plain = _dumped(value, allow_unicode=True)
+    return plain if len(plain.splitlines()) == 1 else _dumped(value, default_style='"')
+
+
+def _dumped(value: Any, **style: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), sort_keys=False, **style)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _changed(file: Path, changes: Changes) -> str:
+    text = read_config(file)
+    parse_config(text, file)
+    for field, value in changes.items():
+        text = _replaced(file, text, field, value)
+    parse_config(text, file)
+    return text
+
+
+def _replaced(file: Path, text: str, field: str, value: Any) -> str:
+    """The text with one field changed, read back and compared with what was asked for."""
+    names = field.split(".")
+    wanted = _with(yaml.safe_load(text), names, value)
+    start, end, new = _edit(yaml.compose(text), names, value)
+    result = text[:start] + new + text[end:]
+    try:
+        if yaml.safe_load(result) == wanted:
+            return result
+    except yaml.YAMLError:
+        pass
+    raise ConfigError(f"{field} is written in {file} in a way that cannot be changed from here: use an editor")
+
+
+def _with(tree: Any, names: Sequence[str], value: Any) -> Any:
+    """The same tree with a value at its place."""
+    if not names:
+        return value
+    return {**(tree if isinstance(tree, dict) else {}), names[0]: _with(_below(tree, names[0]), names[1:], value)}
+
+
+def _below(tree: Any, name: str) -> Any:
+    return tree.get(name) if isinstance(tree, dict) else None
+
+
+def _edit(node: Any, names: Sequence[str], value: Any) -> tuple[int, int, str]:
+    """Which part of the text gives way to which."""
+    if not names or not isinstance(node, yaml.MappingNode) or not node.value:
+        start, end = node.start_mark.index, node.end_mark.index
+        return start, end, " " * (start == end) + as_yaml(_with(None, names, value))
+    for key, below in node.value:
+        if key.value == names[0]:
+            return _edit(below, names[1:], value)
+    first, column = node.value[0][0].start_mark, node.start_mark.column
+    line = f"{names[0]}: {as_yaml(_with(None, names[1:], value))}"
+    return first.index, first.index, f"{line}, " if node.flow_style else f"{line}\n{' ' * column}"
