@@ -4,36 +4,63 @@ Real parties do not see each other's data: each runs `veilmeans inspect`, tells 
 `veilmeans set`.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-
-import pyarrow as pa
+from typing import Any
 
 from veilmeans.io.names import brief
-from veilmeans.io.values import table_blocks
-from veilmeans.pipelines.advise import Advice, advise
-from veilmeans.pipelines.prepare import kmeans_job
+from veilmeans.pipelines.advise import advise
 from veilmeans.pipelines.set_fields import set_command, set_fields
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError, InputError
+from veilmeans.schemas.jobs import KMeansJob
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a party's configuration needs, and what it would tell the others of its data: numbers, names, a digest."""
+
+    file: Path
+    party: str
+    source: str
+    own: dict[str, Any]
+    common: dict[str, int]
+    rows: int
+    columns: Sequence[str]
+    ids: str
+    fits: bool
+    sentence: str
 
 
 def fill_in(files: Sequence[Path]) -> str:
-    """Look at all parties' data and set what follows from them in all the files; what was done, in sentences."""
+    """Look at each party's data, one by one, and set what follows in all the files; what was done, in sentences."""
     configs = {file: load_config(file) for file in files}
-    found = [advise(configs[file], file) for file in _parties(configs)]
-    common = {field: value for each in found for field, value in each.common.items()}
-    _check_alike(found)
-    _check_clusters(files, found)
+    told = [tell(configs[file], file) for file in _parties(configs)]
+    common = {field: value for each in told for field, value in each.common.items()}
+    job = next(iter(configs.values())).needed_kmeans
+    _check_alike(told, job.layout)
+    _check_clusters(files, job, told)
     changes = {file: dict(common) for file in files}
-    for each in found:
+    for each in told:
         changes[each.file] |= each.own
-    if any(not each.fits for each in found):
+    if not all(each.fits for each in told):
         _check_unused(configs)
     set_fields(changes)
-    said = [_sentence(each) for each in found]
+    said = [each.sentence for each in told]
     return "\n".join([*said, f"set everywhere: {' '.join(f'{field}={value}' for field, value in common.items())}"])
+
+
+def tell(config: JobConfig, file: Path) -> Told:
+    """One party looks at its own data."""
+    found = advise(config, file)
+    scan, text = found.scan, found.own.get("kmeans.one_hot", [])
+    categories = f" (text as categories: {brief(text)})" if text else ""
+    seen = f"{config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns{categories}: {brief(scan.columns)}"
+    sentence = "\n".join(filter(None, [seen, found.label_note()]))
+    shape = (scan.rows, scan.columns, scan.ids)
+    return Told(file, config.party, scan.source, found.own, found.common, *shape, found.fits, sentence)
 
 
 def _parties(configs: dict[Path, JobConfig]) -> list[Path]:
@@ -47,52 +74,43 @@ def _parties(configs: dict[Path, JobConfig]) -> list[Path]:
     return [by_name[name] for name in first.parties]
 
 
-def _check_alike(found: Sequence[Advice]) -> None:
-    horizontal = kmeans_job(found[0].config).layout == "horizontal"
-    for one, other in pairwise(found):
-        if horizontal and list(one.scan.columns) != list(other.scan.columns):
-            raise InputError(
-                f"{one.scan.source} has the columns {brief(one.scan.columns)} and {other.scan.source} has "
-                f"{brief(other.scan.columns)}: with the horizontal layout both need the same, in the same order"
-            )
-        if not horizontal:
-            _check_rows(one.scan.source, other.scan.source, one.scan.rows, other.scan.rows)
-            _check_ids(one, other)
+def _check_alike(told: Sequence[Told], layout: str) -> None:
+    for one, other in pairwise(told):
+        if layout == "horizontal":
+            _check_columns(one, other)
+        else:
+            _check_rows(one, other)
 
 
-def _check_rows(one: str, other: str, rows: int, others: int) -> None:
-    if rows != others:
+def _check_columns(one: Told, other: Told) -> None:
+    if list(one.columns) != list(other.columns):
         raise InputError(
-            f"{one} has {rows:,} rows and {other} has {others:,}: both must be about the same rows in the same order; "
-            "keep those that both know"
+            f"{one.source} has the columns {brief(one.columns)} and {other.source} has {brief(other.columns)}: with "
+            "the horizontal layout both need the same, in the same order"
         )
 
 
-def _check_ids(one: Advice, other: Advice) -> None:
-    if one.scan.ids == other.scan.ids:
+def _check_rows(one: Told, other: Told) -> None:
+    if one.rows != other.rows:
+        raise InputError(
+            f"{one.source} has {one.rows:,} rows and {other.source} has {other.rows:,}: both must be about the same "
+            "rows in the same order; keep those that both know"
+        )
+    if one.ids == other.ids:
         return
-    if not (one.scan.id and other.scan.id):
-        missing, has = (one, other) if one.scan.id is None else (other, one)
+    if not (one.ids and other.ids):
+        missing, has = (one, other) if not one.ids else (other, one)
         raise InputError(
-            f"{missing.scan.source} has no id (kmeans.id) and {has.scan.source} has one: set it at both or at neither"
+            f"{missing.source} has no id (kmeans.id) and {has.source} has one: set it at both or at neither"
         )
-    pairs = enumerate(zip_longest(_ids(one), _ids(other)), start=1)
-    row = next(number for number, (mine, theirs) in pairs if mine != theirs)
     raise InputError(
-        f"{one.scan.source} and {other.scan.source} have different ids, first in row {row:,}: keep the rows that both "
+        f"{one.source} and {other.source} have different ids, or the same in another order: keep the rows that both "
         "know, and sort both files by the id"
     )
 
 
-def _ids(advice: Advice) -> Iterator[str]:
-    scan = advice.scan
-    for block in table_blocks(scan.files, (), scan.id):
-        yield from block.rows.column(scan.id).cast(pa.large_string()).to_pylist()
-
-
-def _check_clusters(files: Sequence[Path], found: Sequence[Advice]) -> None:
-    job = kmeans_job(found[0].config)
-    rows = sum(each.scan.rows for each in found) if job.layout == "horizontal" else found[0].scan.rows
+def _check_clusters(files: Sequence[Path], job: KMeansJob, told: Sequence[Told]) -> None:
+    rows = sum(each.rows for each in told) if job.layout == "horizontal" else told[0].rows
     if job.clusters > rows:
         fewer = set_command(files, {"kmeans.clusters": min(2, rows)})
         raise InputError(f"{rows:,} rows are too few for {job.clusters:,} clusters; for fewer clusters: `{fewer}`")
@@ -108,10 +126,3 @@ def _check_unused(configs: dict[Path, JobConfig]) -> None:
                 f"run {config.run!r} was begun with other data; give the new one a name of its own, then fill it in: "
                 f"`{again}`"
             )
-
-
-def _sentence(each: Advice) -> str:
-    scan, text = each.scan, each.own.get("kmeans.one_hot", [])
-    categories = f" (text as categories: {brief(text)})" if text else ""
-    found = f"{each.config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns{categories}"
-    return "\n".join(filter(None, [f"{found}: {brief(scan.columns)}", each.label_note()]))

@@ -51,6 +51,8 @@ PRELOADED = [
     "veilmeans.pipelines.sums",
     "veilmeans.pipelines.train",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
+    "IPython",  # Beam asks it whether it runs in a notebook
+    "frozen",
 ]
 """What the server of processes imports, once for all of them: also what a command imports only when it needs it."""
 

@@ -1,5 +1,7 @@
 """The order of the files: those that take longest come first, so that none is left to one process at the end."""
 
+import gc
+
 import pytest
 
 LONGEST = (
@@ -24,3 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported for the tests is not garbage: no collection need look through it."""
+    gc.collect()
+    gc.freeze()

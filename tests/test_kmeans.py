@@ -32,7 +32,8 @@ PER_SHARD = {1: 1, 7: 4, 10_000: 4_000}
 GRID = [((1, 2, 16, 64)[i], (1, 2, 3, 5)[j], 2 + (i + j) % 2) for i in range(4) for j in range(4)]
 """d, k and, in turn as on a chessboard, M."""
 SMALL = {parties: [(n, d, k) for n in (1, 7) for d, k, m in GRID if m == parties and k <= n] for parties in (2, 3)}
-LARGE = [(10_000, d, k) for d, k in ((1, 3), (2, 1), (2, 5), (16, 2), (16, 8), (64, 3), (64, 8))]
+WIDE = {2: ((16, 8), (64, 3)), 3: ((16, 3), (64, 8))}
+LARGE = {m: [(10_000, d, k) for d, k in ((1, 3), (2, 1), (2, 5), (16, 2), *wide)] for m, wide in WIDE.items()}
 
 
 def layout_of(kind: str, parties: int, n: int, d: int) -> Layout:
@@ -61,7 +62,7 @@ def cases() -> list[tuple[str, int, int, int, int]]:
     Each (layout, d, k) of the small sizes comes with two parties or with three; so each (M, d) and (M, k) comes, too.
     """
     shapes = [(kind, parties) for kind in LAYOUTS for parties in (2, 3)]
-    sizes = {parties: [*small, *LARGE] for parties, small in SMALL.items()}
+    sizes = {parties: [*small, *LARGE[parties]] for parties, small in SMALL.items()}
     return [(*shape, *size) for shape in shapes for size in sizes[shape[1]] if shape[0] == "horizontal" or size[1] > 1]
 
 
@@ -126,11 +127,10 @@ def test_the_mean_of_many_rows_at_the_bound_is_the_bound(sign: int) -> None:
     np.testing.assert_allclose(found.centres[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(("width", "k"), [(5, 3), (7, 1), (1, 5), (16, 5)])
-@pytest.mark.parametrize("parties", [2, 3])
-@pytest.mark.parametrize("kind", LAYOUTS)
-def test_several_column_shards(kind: str, parties: int, width: int, k: int) -> None:
+@pytest.mark.parametrize(("kind", "parties", "cut"), crossed((5, 3), (7, 1), (1, 5), (16, 5)))
+def test_several_column_shards(kind: str, parties: int, cut: tuple[int, int]) -> None:
     """16 columns: the last shard has one column, two, or all are single; shards cut across owners."""
+    width, k = cut
     rows, start = drawn(3, 7, 16, k)
     kmeans = replace(kmeans_for(layout_of(kind, parties, 7, 16), k), columns_per_shard=width)
     assert len(kmeans.column_shards) == -(-16 // width)

@@ -13,9 +13,6 @@ import pytest
 from train_parties import BOTH, CLUSTERS, ITERATIONS, Strike, World, contents, make_world, play, results, shares
 from veilmeans.schemas.layout import CELLS
 
-SHORT = 4
-"""Iterations of a run whose rounds are Beam stages."""
-
 
 def named(what: str, number: int = 1) -> Strike:
     """As a file is about to get its name, and its part lies beside it."""
@@ -34,18 +31,17 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Undisturbed]:
-    """Made once for each layout and number of iterations; horizontally each column is a shard."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Undisturbed]:
+    """Made once for each layout; horizontally each column is a shard."""
     root = tmp_path_factory.mktemp("worlds")
-    made = cache(lambda layout: make_world(root / layout, layout, cells=CELLS if layout == "vertical" else CLUSTERS))
 
     @cache
-    def find(layout: str, iterations: int) -> Undisturbed:
-        world = made(layout).altered(kmeans={"max_iter": iterations})
-        iterated = world.copied(root / f"{layout}-{iterations}")
+    def find(layout: str) -> Undisturbed:
+        world = make_world(root / layout, layout, cells=CELLS if layout == "vertical" else CLUSTERS)
+        iterated = world.copied(root / f"{layout}-iterated")
         stopped = [iterated.start(name, named("finished.json")) for name in BOTH]
         assert [each.wait()[0] for each in stopped] == [-signal.SIGKILL] * 2
-        trained = iterated.copied(root / f"{layout}-{iterations}-trained")
+        trained = iterated.copied(root / f"{layout}-trained")
         play(trained, {})
         return Undisturbed(world, iterated, trained, shares(trained), results(trained))
 
@@ -65,7 +61,6 @@ class Case:
     kind: str
     rounds: str
     iterations_per_pipeline: int
-    iterations: int
     deaths: int
     changes: int
 
@@ -83,20 +78,20 @@ class Case:
 
 
 CASES = {
-    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, ITERATIONS, 5, 1200),
-    "whole-files-horizontal": Case("horizontal", "files", "whole", 3, SHORT, 5, 400),
-    "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 3, SHORT, 3, 450),
-    "stages-files-vertical": Case("vertical", "files", "stages", 1, SHORT, 3, 400),
+    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, 5, 400),
+    "whole-files-horizontal": Case("horizontal", "files", "whole", 3, 5, 400),
+    "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 3, 3, 450),
+    "stages-files-vertical": Case("vertical", "files", "stages", 1, 3, 400),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_either_party_killed_at_random_moments_gives_the_same_shares(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], name: str
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], name: str
 ) -> None:
     """Each of them dies several times and is started again, while the other waits or is dead itself."""
     case = CASES[name]
-    expected = undisturbed(case.layout, case.iterations)
+    expected = undisturbed(case.layout)
     world = expected.world.copied(tmp_path / "world", **case.fields())
     play(world, {party: case.strikes(seed) for seed, party in enumerate(BOTH)})
     check(expected, world)
@@ -131,19 +126,19 @@ END = [
 
 @pytest.mark.parametrize(("kind", "party"), [("gateway", "payco"), ("files", "shop")])
 def test_a_party_killed_at_each_kind_of_file_from_handshake_to_reveal_goes_on(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], kind: str, party: str
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], kind: str, party: str
 ) -> None:
     """The moments stand in the order in which they come. The other party lives."""
-    expected = undisturbed("vertical", SHORT)
+    expected = undisturbed("vertical")
     world = expected.world.copied(tmp_path / "world", exchange={"kind": kind})
     play(world, {party: [*BEGIN, *MIDDLE[kind], *END]})
     check(expected, world)
 
 
 def test_both_parties_killed_at_the_same_checkpoint_go_on(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed]
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed]
 ) -> None:
-    expected = undisturbed("horizontal", SHORT)
+    expected = undisturbed("horizontal")
     world = expected.world.copied(tmp_path / "world")
     play(world, {name: [named("centres/2/", 2), named("checkpoints/2.arrow")] for name in BOTH})
     check(expected, world)
@@ -151,9 +146,9 @@ def test_both_parties_killed_at_the_same_checkpoint_go_on(
 
 @pytest.mark.parametrize("what", ["opened/", "centroids.parquet", "result.json"])
 def test_both_parties_killed_as_they_open_results_go_on(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], what: str
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], what: str
 ) -> None:
-    expected = undisturbed("horizontal", SHORT)
+    expected = undisturbed("horizontal")
     world = expected.iterated.copied(tmp_path / "world")
     play(world, {name: [named(what)] for name in BOTH})
     check(expected, world)
@@ -163,24 +158,24 @@ def test_both_parties_killed_as_they_open_results_go_on(
     "strike",
     [
         Strike("runs/test/farewell", event="open"),
-        Strike(f"inbox/test/{SHORT}", event="shutil.rmtree"),
+        Strike(f"inbox/test/{ITERATIONS}", event="shutil.rmtree"),
         named("farewell"),
     ],
     ids=["before it is marked", "as messages are dropped", "as the other's comes"],
 )
 def test_a_party_killed_in_its_farewell_is_finished_when_it_starts_again(
-    tmp_path: Path, undisturbed: Callable[[str, int], Undisturbed], strike: Strike
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], strike: Strike
 ) -> None:
     """The other may be gone by then: it has heard us, and has all it needs."""
-    expected = undisturbed("vertical", SHORT)
+    expected = undisturbed("vertical")
     world = expected.iterated.copied(tmp_path / "world", exchange={"timeout_s": 8})
     play(world, {"payco": [strike]})
     check(expected, world)
     assert "run test is finished already" in world.start("payco").wait()[1]
 
 
-def test_a_finished_run_says_so_and_changes_nothing(undisturbed: Callable[[str, int], Undisturbed]) -> None:
-    expected = undisturbed("vertical", SHORT)
+def test_a_finished_run_says_so_and_changes_nothing(undisturbed: Callable[[str], Undisturbed]) -> None:
+    expected = undisturbed("vertical")
     for name in BOTH:
         before = contents(expected.trained.configs[name].storage)
         code, output = expected.trained.start(name).wait()

@@ -44,7 +44,7 @@ from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.open_result import Policy, open_assignments, open_centres
 
 A, B, C = NAMES[:3]
-ROWS, ITERATIONS, SHARD = 320, 2, 64
+ROWS, ITERATIONS, SHARD = 320, 2, 128
 CONTROL = ("handshake", "triples", "checkpoint", "farewell")
 """Stages whose messages say only that, or on which terms, a party takes part."""
 
@@ -88,7 +88,7 @@ def parts(parties: int, vertical: bool, seed: int = 11) -> list[pa.Table]:
         cuts = {2: [2], 3: [1, 3]}[parties]
         columns = np.split(np.arange(6), cuts)
         return [pa.table({f"income_{i}_of_last_year": rows[:, i] for i in part}) for part in columns]
-    cuts = {2: [128], 3: [64, 192]}[parties]
+    cuts = {2: [128], 3: [64, 128]}[parties]
     return [pa.table({f"income_{i}": part[:, i] for i in range(3)}) for part in np.split(rows, cuts)]
 
 

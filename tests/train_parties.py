@@ -27,7 +27,7 @@ from parties import make_configs, write_config
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import CELLS
 
-ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 10, 120
+ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 4, 120
 HALF = 120
 """Horizontally, payco's rows."""
 DEALER = "notary"
@@ -99,7 +99,7 @@ def merged(old: Any, new: Any) -> Any:
 
 
 def make_world(folder: Path, layout: str, cells: int = CELLS, **job: Any) -> World:
-    """A world for ten iterations over few rows in several shards, with its store."""
+    """A world for a few iterations over few rows in several shards, with its store."""
     vertical = layout == "vertical"
     shapes: dict[str, Any] = {"rows": ROWS, "features": {name: len(FEATURES[name]) for name in BOTH}}
     if not vertical:
