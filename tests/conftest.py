@@ -8,8 +8,6 @@ LONGEST = (
     "test_train_chaos",
     "test_train_engines",
     "test_reveal",
-    "test_notebook",
-    "test_estimator",
     "test_train_leaks",
     "test_kmeans",
     "test_bad_input",
