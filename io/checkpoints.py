@@ -72,7 +72,7 @@ class Checkpoints:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _file(self, done: int) -> Path:
-        return self.folder / "checkpoints" / f"{done}.arrow"
+        return checkpoint_file(self.folder, done)
 
     def _shard(self, kind: str, shard: int) -> Path:
         return self.folder / kind / f"{shard}.arrow"
@@ -115,6 +115,11 @@ class Checkpoints:
         if not hmac.compare_digest(whole.slice(0, min(_TAG, whole.size)).to_pybytes(), self._tag(file, content)):
             raise StorageError(f"{file} is damaged or was made by another seed: {advice}")
         return from_stream(content)
+
+
+def checkpoint_file(folder: Path, done: int) -> Path:
+    """The checkpoint after `done` iterations."""
+    return folder / "checkpoints" / f"{done}.arrow"
 
 
 ASSIGNMENTS, ENCRYPTED, _CENTRES = "assignments", "encrypted", "centres"

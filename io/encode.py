@@ -27,11 +27,29 @@ _SLACK = 1e-9
 """How far beyond the interval a value may be by rounding, relative to the interval's ends."""
 
 
+@dataclass(frozen=True)
+class Beyond:
+    """What becomes of a value beyond the interval: it is moved to the nearer end, or refused with an advice."""
+
+    clip: bool
+    advice: str
+
+
+REFUSED = Beyond(False, "raise kmeans.normalise.bound, or give wider kmeans.normalise.ranges")
+
+
 def encode_source(
-    scan: Scan, scaling: Scaling, interval: tuple[float, float], rows_per_shard: int, folder: Path
+    scan: Scan,
+    scaling: Scaling,
+    interval: tuple[float, float],
+    rows_per_shard: int,
+    folder: Path,
+    beyond: Beyond = REFUSED,
 ) -> Prepared:
     """Write the normalised rows in shards below `folder`, unless they are there; each value must be in `interval`."""
-    work = json.dumps([scan.digest, scaling.shift, scaling.factor, [float(end) for end in interval], rows_per_shard])
+    ends = [float(end) for end in interval]
+    clipped = ["clip"] if beyond.clip else []
+    work = json.dumps([scan.digest, scaling.shift, scaling.factor, ends, rows_per_shard, *clipped])
     target = folder / f"prepared-{hashlib.sha256(work.encode()).hexdigest()}"
     done = load_prepared(target)
     if done is not None:
@@ -39,7 +57,7 @@ def encode_source(
     shutil.rmtree(target, ignore_errors=True)
     try:
         private_folder(target)
-        return _write_shards(scan, _Encoder(scan.columns, scaling, interval), rows_per_shard, target)
+        return _write_shards(scan, _Encoder(scan.columns, scaling, interval, beyond), rows_per_shard, target)
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, OSError):
@@ -99,8 +117,8 @@ Entries = tuple[NDArray[np.intp], NDArray[np.intp], ring.Ring]
 class _Encoder:
     """Rows of original values as sparse rows of ring elements."""
 
-    def __init__(self, columns: Sequence[str], scaling: Scaling, interval: tuple[float, float]) -> None:
-        self.columns, self.interval = columns, interval
+    def __init__(self, columns: Sequence[str], scaling: Scaling, interval: tuple[float, float], beyond: Beyond) -> None:
+        self.columns, self.interval, self.beyond = columns, interval, beyond
         self.shift, self.factor = np.array(scaling.shift), np.array(scaling.factor)
 
     def part(self, cells: Cells) -> _Part:
@@ -136,14 +154,12 @@ class _Encoder:
     def _encode(self, values: Floats, place: Callable[[int], str]) -> ring.Ring:
         low, high = self.interval
         slack = _SLACK * max(abs(low), abs(high))
+        values = np.clip(values, low, high) if self.beyond.clip else values
         bad = ~((values >= low - slack) & (values <= high + slack))
         if bad.any():
             first = int(bad.argmax())
             side = f"below {low:g}" if values.reshape(-1)[first] < low else f"above {high:g}"
-            raise InputError(
-                f"{place(first)}: the normalised value is {side}; "
-                "raise kmeans.normalise.bound, or give wider kmeans.normalise.ranges"
-            )
+            raise InputError(f"{place(first)}: the normalised value is {side}; {self.beyond.advice}")
         return np.ascontiguousarray(fixed.encode(np.clip(values, low, high)))
 
 

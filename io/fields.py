@@ -1,7 +1,7 @@
 """What the columns of a source become: each field of it one column of numbers, or many."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -50,12 +50,6 @@ class Field:
         return (("" if self.kind == "matrix" else f"{self.name}=", self.width),)
 
 
-def field_from(content: Mapping[str, Any]) -> Field:
-    """The field of which JSON has the content."""
-    chosen = tuple((first, last) for first, last in content.get("chosen", ()))
-    return Field(**{**content, "values": tuple(content["values"]), "chosen": chosen})
-
-
 @dataclass(frozen=True)
 class Treatment:
     """How columns that are not plain numbers become numbers; `one_hot` are columns whose values are to be found."""
@@ -80,6 +74,46 @@ class Treatment:
             values = self.categories.get(name, ())
             return Field(name, "one_hot", len(values), values, unseen=self.unseen, missing=self.missing)
         return Field(name, missing=self.missing, fill=0.0 if self.missing == "zero" else None)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a source became columns, for more rows to become columns in the same way.
+
+    `means`: of each field that is a number, in the rows that were there.
+    """
+
+    fields: tuple[Field, ...]
+    means: tuple[float, ...]
+
+    def again(self, treatment: Treatment) -> tuple[Field, ...]:
+        """The same fields; what to do with values that are unseen or missing may be chosen anew."""
+        means = iter(self.means)
+        return tuple(_again(each, treatment, next(means) if each.kind == "number" else None) for each in self.fields)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"fields": [asdict(each) for each in self.fields], "means": list(self.means)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Encoding":
+        return cls(fields_from(content["fields"]), tuple(content["means"]))
+
+
+def _again(known: Field, treatment: Treatment, mean: float | None) -> Field:
+    fill = {"error": None, "zero": 0.0, "mean": mean}[treatment.missing] if known.kind == "number" else None
+    if known.kind == "matrix":
+        return known
+    return replace(known, unseen=treatment.unseen, missing=treatment.missing, fill=fill)
+
+
+def fields_from(content: Sequence[Mapping[str, Any]]) -> tuple[Field, ...]:
+    """Fields that `asdict` made into JSON."""
+    return tuple(_field_from(each) for each in content)
+
+
+def _field_from(content: Mapping[str, Any]) -> Field:
+    chosen = tuple((first, last) for first, last in content.get("chosen", ()))
+    return Field(**{**content, "values": tuple(content["values"]), "chosen": chosen})
 
 
 def names_of(fields: Sequence[Field]) -> Sequence[str]:

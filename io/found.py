@@ -29,13 +29,19 @@ class Found:
     ids: str
 
 
-def find(source: str, files: Sequence[str], asked: tuple[Field, ...], id: str | None) -> Found:  # noqa: A002
-    """Read the source once, or twice if there are categories to be found."""
+def find(
+    source: str,
+    files: Sequence[str],
+    asked: tuple[Field, ...],
+    id: str | None,  # noqa: A002
+    known: bool = False,
+) -> Found:
+    """Read the source once, or twice if there are categories to be found. `known`: nothing about the fields is."""
     ids = hashlib.sha256()
     with np.errstate(over="ignore", invalid="ignore"):
         if asked[0].kind == "matrix":
-            found = _find_chosen if asked[0].chosen else _find_matrix
-            fields, rows, moments = found(source, files, asked[0])
+            look = _find_chosen if asked[0].chosen else _find_matrix
+            fields, rows, moments = look(source, files, asked[0], known)
         else:
             fields = _with_categories(source, files, asked, id)
             rows, moments = _find_table(source, files, fields, id, ids)
@@ -101,12 +107,14 @@ def _with_categories(
     )
 
 
-def _find_matrix(source: str, files: Sequence[str], field: Field) -> tuple[tuple[Field, ...], int, Moments]:
+def _find_matrix(
+    source: str, files: Sequence[str], field: Field, known: bool
+) -> tuple[tuple[Field, ...], int, Moments]:
     """svmlight indices count from 1 if none is 0, which is known at the end: until then there is a column more."""
-    more = 0 if tells_width(files[0]) else 1
+    more = 0 if known or tells_width(files[0]) else 1
     moments: Moments | None = None
     rows, lowest, highest = 0, field.width, -1
-    for block in matrix_blocks(files, field.width + more):
+    for block in matrix_blocks(files, field.width + more, field.base):
         if not block.rows.shape[0]:
             continue
         here = Moments.of_sparse(block.rows)
@@ -118,12 +126,14 @@ def _find_matrix(source: str, files: Sequence[str], field: Field) -> tuple[tuple
     if highest - base >= field.width:
         refuse_width(files, field.width)
     chosen = _require_rows(source, moments).columns(slice(base, base + field.width))
-    return (replace(field, base=base),), rows, chosen
+    return (replace(field, base=field.base + base),), rows, chosen
 
 
-def _find_chosen(source: str, files: Sequence[str], field: Field) -> tuple[tuple[Field, ...], int, Moments]:
+def _find_chosen(
+    source: str, files: Sequence[str], field: Field, known: bool
+) -> tuple[tuple[Field, ...], int, Moments]:
     """Only some columns of a matrix: where indices count from must be known before they can be chosen."""
-    base = 0 if tells_width(files[0]) else min(1, lowest_index(files))
+    base = field.base if known or tells_width(files[0]) else min(1, lowest_index(files))
     moments: Moments | None = None
     rows = 0
     for block in matrix_blocks(files, field.width, base, field.chosen):
@@ -141,12 +151,16 @@ def _require_rows(source: str, moments: Moments | None) -> Moments:
 
 
 def _filled(fields: Sequence[Field], mean: Floats) -> tuple[Field, ...]:
-    """The mean stands for what is missing, where it is asked for."""
+    """The mean stands for what is missing, where it is asked for and not known."""
     first = np.cumsum([0, *(field.width for field in fields)])
     return tuple(
-        replace(field, fill=float(mean[at])) if field.kind == "number" and field.missing == "mean" else field
+        replace(field, fill=float(mean[at])) if field.missing == "mean" and _unfilled(field) else field
         for at, field in zip(first, fields, strict=False)
     )
+
+
+def _unfilled(field: Field) -> bool:
+    return field.kind == "number" and field.fill is None
 
 
 def _check(source: str, fields: Sequence[Field], bad: NDArray[np.bool_], what: str, colon: bool = False) -> None:

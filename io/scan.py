@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmeans.io.data_files import digest_of, find_files, kind_of
-from veilmeans.io.fields import Field, Treatment, field_from, names_of
+from veilmeans.io.fields import Encoding, Field, Treatment, fields_from, names_of, of_kind
 from veilmeans.io.files import private_folder, read_json, write_text
 from veilmeans.io.found import find
 from veilmeans.io.matrix import is_matrix, parse_runs, tells_width, width_of
@@ -51,6 +52,11 @@ class Scan:
         """The columns' names."""
         return names_of(self.fields)
 
+    @property
+    def encoding(self) -> Encoding:
+        """What other rows need to become the same columns."""
+        return Encoding(self.fields, tuple(compress(self.mean, of_kind(self.fields, "number"))))
+
 
 def scan_source(
     source: str,
@@ -59,20 +65,25 @@ def scan_source(
     folder: Path,
     features: int | None = None,
     treatment: Treatment | None = None,
+    known: tuple[Field, ...] | None = None,
 ) -> Scan:
     """Check the source and find its statistics; no columns: all but the id. An unchanged source is not read again.
 
-    `features` is how many columns a file has that does not say so.
+    `features` is how many columns a file has that does not say so. `known`: the fields of earlier rows, about which
+    nothing is left to be found.
     """
     files = find_files(source)
-    asked = _asked(files, columns, id, features, treatment or Treatment())
+    if known is None:
+        asked = _asked(files, columns, id, features, treatment or Treatment())
+    else:
+        asked = _as_known(files, id, known)
     content = digest_of(files)
-    digest = _digest(content, asked, id)
+    digest = _digest(content, asked, id, known is not None)
     kept = folder / "scans" / f"{digest}.json"
-    known = read_json(kept)
-    if known is not None:
-        return replace(_scan_from(known), source=source, files=files)
-    found = find(source, files, asked, id)
+    before = read_json(kept)
+    if before is not None:
+        return replace(_scan_from(before), source=source, files=files)
+    found = find(source, files, asked, id, known is not None)
     scan = Scan(
         source, files, content, digest, found.rows, found.fields, id, _plain(found.moments.low),
         _plain(found.moments.high), _plain(found.mean), _plain(found.deviation), _plain(found.moments.nonzeros),
@@ -89,9 +100,9 @@ def raw_rows(scan: Scan) -> Iterator[NDArray[np.float64]]:
         yield cells.dense
 
 
-def _digest(content: str, asked: Sequence[Field], id: str | None) -> str:  # noqa: A002
+def _digest(content: str, asked: Sequence[Field], id: str | None, known: bool) -> str:  # noqa: A002
     fields = [{name: value for name, value in asdict(field).items() if name != "chosen" or value} for field in asked]
-    what = ["scan 2", content, fields, id]
+    what = ["scan 2", content, fields, id, *(["known"] if known else [])]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
@@ -117,10 +128,34 @@ def _asked(
 
 def _some_columns(files: Sequence[str], columns: Sequence[str]) -> Field:
     chosen = parse_runs(files[0], columns)
-    last = chosen[-1][1]
+    field = Field("", "matrix", sum(last - first for first, last in chosen), chosen=chosen)
+    _check_last(files, field)
+    return field
+
+
+def _check_last(files: Sequence[str], field: Field) -> None:
+    """That there is the last of the columns that are chosen."""
+    last = field.chosen[-1][1] if field.chosen else 0
     if tells_width(files[0]) and last > (width := width_of(files)):
         raise InputError(f"{files[0]} has {width:,} columns, counted from 0, and kmeans.columns asks for {last - 1:,}")
-    return Field("", "matrix", sum(last - first for first, last in chosen), chosen=chosen)
+
+
+def _as_known(files: Sequence[str], id: str | None, known: tuple[Field, ...]) -> tuple[Field, ...]:  # noqa: A002
+    """The fields of earlier rows, of which this source must have all."""
+    file, matrix = files[0], known[0].kind == "matrix"
+    if is_matrix(file) != matrix:
+        kinds = ("a table", "a sparse matrix")
+        raise InputError(f"{file} is {kinds[not matrix]}, and the rows of the model were {kinds[matrix]}")
+    if id is not None and kind_of(file) in ("npz", "svmlight"):
+        raise InputError(f"{file} holds no ids: leave out kmeans.id; its rows count in their order")
+    if not matrix:
+        if id in [field.name for field in known]:
+            raise InputError(f"{file}, column {id!r} is the id and cannot be one of the model's columns, too")
+        return known
+    if not known[0].chosen and tells_width(file) and width_of(files) != known[0].width:
+        raise InputError(f"{file} has {width_of(files):,} columns, and the model has {known[0].width:,}")
+    _check_last(files, known[0])
+    return known
 
 
 def _said(file: str, features: int | None) -> int:
@@ -150,8 +185,7 @@ def _scan_from(known: dict[str, Any]) -> Scan:
     content: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
     }
-    fields = tuple(field_from(each) for each in content["fields"])
-    return Scan(**{**content, "fields": fields})
+    return Scan(**{**content, "fields": fields_from(content["fields"])})
 
 
 def _plain(values: NDArray[Any]) -> tuple[Any, ...]:

@@ -218,6 +218,11 @@ def correction_name(stage: str, label: str) -> str:
     return f"{stage}:{label}"
 
 
+def stage_of(name: str) -> str:
+    """The stage in a correction's name."""
+    return name.partition(":")[0]
+
+
 @lru_cache(maxsize=64)
 def _mapped(path: Path) -> Arrays:
     """The arrays of a corrections file, mapped; a store's files never change."""

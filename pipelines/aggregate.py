@@ -5,6 +5,7 @@ Opened are, for each column, the lowest and highest value (minmax) or mean and d
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial, reduce
 
@@ -17,11 +18,13 @@ from veilmeans.io.files import write_json
 from veilmeans.io.scaling import Scaling, scale_columns
 from veilmeans.io.scan import Scan, raw_rows
 from veilmeans.pipelines.prepare import kmeans_job
+from veilmeans.pipelines.report import RunReport
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.layout import Block, Layout
-from veilmeans.transforms.bare import run_bare
+from veilmeans.transforms.bare import Tallies, run_bare
 from veilmeans.transforms.plan import Over, Work
+from veilmeans.transforms.rounds import Protocol, require
 from veilmeans.transforms.seat import Seat
 from veilmeans.transforms.statistics import MOMENTS, bounds, extremes, low_and_high, mean_and_deviation, sums
 from veilmeans.transforms.trace import Shapes
@@ -31,7 +34,7 @@ log = logging.getLogger(__name__)
 
 def aggregate_work(job: KMeansJob, layout: Layout) -> tuple[Work, ...]:
     """What the statistics ask of the triple store."""
-    if not job.normalise.aggregate or job.normalise.method != "minmax":
+    if not job.aggregates or job.normalise.method != "minmax":
         return ()
     return (Work(extremes(layout.parties), partial(_bounds_shape, layout), Over.ONE, first=True),)
 
@@ -61,13 +64,23 @@ def _open_scale(config: JobConfig, seat: Seat, scan: Scan, rows: int) -> Scaling
     log.info("opening to all parties: %s of each of %d columns, over all rows", opened_statistics(job), columns)
     if job.normalise.method == "minmax":
         own = bounds(np.array(scan.low), np.array(scan.high), scan.columns)
-        opened = run_bare(extremes(config.me.count), seat.open(), {0: {"x": own}})[0]["x"]
+        opened = _open(config, seat, extremes(config.me.count), own)
         low, high = low_and_high(opened)
         return scale_columns(scan, "minmax", low.tolist(), high.tolist(), (), ())
     own = _spread(scan, reduce(add, (sums(block, _numbers(scan)) for block in raw_rows(scan))))
-    opened = run_bare(MOMENTS, seat.open(), {0: {"x": own}})[0]["x"]
+    opened = _open(config, seat, MOMENTS, own)
     mean, deviation = mean_and_deviation(opened, rows)
     return scale_columns(scan, "zscore", (), (), mean.tolist(), deviation.tolist())
+
+
+def _open(config: JobConfig, seat: Seat, protocol: Protocol, own: ring.Ring) -> ring.Ring:
+    """Σ_i ⟨x⟩_i of a statistics protocol, its costs in the run's report."""
+    tallies: Tallies = {}
+    start = time.perf_counter()
+    opened = require(run_bare(protocol, seat.open(), {0: {"x": own}}, tallies)[0], "x")
+    stages = {stage: tally.counts() for stage, tally in tallies.items()}
+    RunReport(config.run_folder).add(time.perf_counter() - start, stages)
+    return opened
 
 
 def _numbers(scan: Scan) -> list[str]:

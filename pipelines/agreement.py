@@ -9,8 +9,9 @@ from veilmeans.io.connect import load_identity, load_peer_certificates
 from veilmeans.io.fields import HOT
 from veilmeans.io.names import numbered, parts_of
 from veilmeans.io.scan import Scan
+from veilmeans.pipelines.model import Model
 from veilmeans.pipelines.party import agreed_terms
-from veilmeans.pipelines.prepare import LOCAL_FIELDS
+from veilmeans.pipelines.prepare import not_agreed
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.jobs import KMeansJob
@@ -18,9 +19,11 @@ from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.engines import Chosen
 
 
-def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, binding: str) -> dict[str, Terms]:
+def train_terms(
+    config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, binding: str, model: Model | None = None
+) -> dict[str, Terms]:
     """What each peer is told: the job, and a digest of the rows' ids that only the two of us can compare."""
-    fields = job.model_dump(mode="json", exclude=LOCAL_FIELDS)
+    fields = job.model_dump(mode="json", exclude=not_agreed(job))
     settled = [f"{party} {'/'.join(each)}" for party, each in zip(config.parties, engines, strict=True)]
     agreed = {
         **agreed_terms(config),
@@ -28,11 +31,13 @@ def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, 
         "kmeans.id": "set" if job.id else "not set",
         "engines of the store": settled,
         **_flat("kmeans", fields),
+        **_of_model(model),
     }
     if job.layout == "horizontal":
         agreed["kmeans.columns"] = _columns(scan)
-        agreed["kmeans.categories"] = {name: list(values) for name, values in job.categories.items()}
-        if job.normalise.aggregate:
+        if model is None:
+            agreed["kmeans.categories"] = {name: list(values) for name, values in job.categories.items()}
+        if job.aggregates:
             agreed["kmeans.kinds of columns"] = _kinds(scan)
         agreed["kmeans.id"] = "each its own"
     else:
@@ -40,6 +45,13 @@ def train_terms(config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, 
     compared = job.layout == "vertical" and job.id is not None
     announced = {peer: {"ids": digest} for peer, digest in _id_digests(config, scan).items()} if compared else {}
     return {peer: Terms(agreed, announced.get(peer, {}), binding) for peer in config.peers}
+
+
+def _of_model(model: Model | None) -> dict[str, Any]:
+    """Both have the model of one training, and all of it."""
+    if model is None:
+        return {}
+    return {"iterations of the model": model.iterations, "training of the model": model.together}
 
 
 def _columns(scan: Scan) -> list[Any]:
@@ -59,7 +71,7 @@ def _flat(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Nested fields under dotted names."""
     result: dict[str, Any] = {}
     for name, value in fields.items():
-        nested = isinstance(value, dict) and name in ("init", "normalise", "reveal", "cipher")
+        nested = isinstance(value, dict) and name in ("init", "normalise", "reveal", "cipher", "predict")
         result |= _flat(f"{prefix}.{name}", value) if nested else {f"{prefix}.{name}": value}
     return result
 

@@ -5,6 +5,7 @@ of masks under the others' keys. Both know shapes and no data; nothing but publi
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 
 import apache_beam as beam
@@ -19,8 +20,10 @@ from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.message import Key
+from veilmeans.transforms.beam_rounds import report
 from veilmeans.transforms.homomorphic import blind
 from veilmeans.transforms.plan import Plan
+from veilmeans.transforms.seat import Tally
 from veilmeans.transforms.watch import tell
 
 _STAGE = "offline.key"
@@ -62,5 +65,7 @@ class MakeCiphers(beam.DoFn):
             where = store_address(self.manifest.store, number, Address("", iteration, stage, shard))
             for blinding in blindings:
                 if blinding.maker == self.config.me.index:
+                    start = time.perf_counter()
                     made[correction_name(stage, blinding.label)] = blind(blinding, self.keyring, where)
+                    report(stage, Tally(computed=time.perf_counter() - start, ciphertexts=blinding.count))
         return made

@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 
 from veilmeans import __version__
-from veilmeans.schemas.config import load_config
-from veilmeans.schemas.errors import VeilmeansError, recall
+from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.schemas.errors import ConfigError, VeilmeansError, recall
 
 app = typer.Typer(
     help="K-means for companies that may not show each other their data. "
@@ -193,23 +193,84 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
     """
     settings = load_config(config).with_flags(context.args)
     if dry_run:
-        from veilmeans.pipelines.plan_kmeans import plan_kmeans
-
-        Console().print(plan_kmeans(settings.online()))
+        _show_plan(settings, predicts=False)
     else:
+        from veilmeans.pipelines.html_report import write_report
         from veilmeans.pipelines.train import run_train
 
         typer.echo(f"results: {run_train(settings)}; `veilmeans results --config {config}` shows them")
+        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+
+
+def _show_plan(settings: JobConfig, predicts: bool) -> None:
+    from veilmeans.pipelines.plan_kmeans import plan_kmeans
+    from veilmeans.pipelines.prepare import check_command
+
+    check_command(settings, predicts)
+    Console().print(plan_kmeans(settings.online()))
+
+
+@app.command(context_settings=_TO_BEAM)
+def predict(
+    context: typer.Context,
+    config: Config,
+    dry_run: DryRun = False,
+    new: Annotated[
+        str | None, typer.Option(help="write the configuration of a prediction of this name, and do nothing else")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="with --new: our new rows (a dealer has none)")] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="with --new: how many; horizontal: of each party, with commas between them")
+    ] = None,
+    write: Annotated[Path | None, typer.Option(help="with --new: the file; none: NAME.yaml beside --config")] = None,
+) -> None:
+    """Assign new rows to the clusters of a trained model. Nobody sees a centroid; every party runs it.
+
+    First, at every party and the dealer, write the prediction's configuration from the trained one:
+    `veilmeans predict --config payco.yaml --new march --data march.csv --rows 5000` writes march.yaml. Then, as for a
+    training, `veilmeans offline --config march.yaml` at everyone, and `veilmeans predict --config march.yaml` at every
+    party; start it again to go on after a mishap.
+
+    New rows become numbers exactly as the trained ones did: same columns, categories, scale and means. Opened are the
+    rows' clusters, to whom kmeans.reveal.assignments names.
+    """
+    if new is not None:
+        from veilmeans.pipelines.init_predict import write_prediction
+
+        typer.echo(write_prediction(config, new, data, rows, write))
+        return
+    if (data, rows, write) != (None, None, None):
+        raise ConfigError("--data, --rows and --write belong to --new, which writes the configuration of a prediction")
+    settings = load_config(config).with_flags(context.args)
+    if dry_run:
+        _show_plan(settings, predicts=True)
+    else:
+        from veilmeans.pipelines.html_report import write_report
+        from veilmeans.pipelines.predict import run_predict
+
+        typer.echo(f"results: {run_predict(settings)}; `veilmeans results --config {config}` shows them")
+        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
 
 
 @app.command(context_settings=_TO_BEAM)
 def reveal(context: typer.Context, config: Config) -> None:
     """Open more of a finished run: what kmeans.reveal names now, if every party runs this with the same policy."""
     settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.html_report import write_report
     from veilmeans.pipelines.later import run_reveal
 
     for what, value in run_reveal(settings).items():
         typer.echo(f"{what}: {value}")
+    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+
+
+@app.command()
+def report(config: Config) -> None:
+    """Write report.html of this party's run anew, from its own files: costs, stages, what was opened to whom."""
+    settings = load_config(config)
+    from veilmeans.pipelines.html_report import write_report
+
+    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
 
 
 @app.command()

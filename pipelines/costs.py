@@ -101,13 +101,14 @@ def slowest(several: Iterable[Costs]) -> Costs:
 class Owner:
     """The public numbers of one owner's matrix, and the products under encryption that it would take part in.
 
-    `nonzeros`: of a row, on average; None where nothing is known of them, and all values are taken for nonzeros.
+    `update`: None where rows are only assigned. `nonzeros`: of a row, on average; None where nothing is known of them,
+    and all values are taken for nonzeros.
     """
 
     rows: int
     columns: int
     distance: SparseProduct
-    update: SparseProduct
+    update: SparseProduct | None
     nonzeros: float | None = None
 
     @property
@@ -154,10 +155,10 @@ def estimate(
     if not owner.rows or not owner.columns:
         nothing = {engine: Estimate(engine) for engine in ("beaver", "he")}
         return {"operand": {"beaver": nothing["beaver"]}, "distance": nothing, "update": nothing}
-    if k == 1:
+    if k == 1 or owner.update is None:
         update = {engine: Estimate(engine) for engine in ("beaver", "he")}
     else:
-        update = {"beaver": _beaver_update(job), "he": _he_update(job)}
+        update = {"beaver": _beaver_update(job), "he": _he_update(job, owner.update)}
     return {
         "operand": {"beaver": _operand(job)},
         "distance": {"beaver": _beaver_distance(job), "he": _he_distance(job)},
@@ -234,9 +235,9 @@ def _he_distance(job: _Job) -> Estimate:
     return _he(job, product, owner.columns, owner.rows, multiplications)
 
 
-def _he_update(job: _Job) -> Estimate:
+def _he_update(job: _Job, product: SparseProduct) -> Estimate:
     """Each shard makes products over its rows, which are multiplied over the shards."""
-    owner, product = job.owner, job.owner.update
+    owner = job.owner
     uses = owner.uses / job.shards
     shard = column_multiplications(owner.columns, uses, product.exponent_bits) + min(float(owner.columns), uses)
     return _he(job, product, owner.rows, owner.columns, product.packs * job.shards * shard)

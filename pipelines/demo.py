@@ -29,6 +29,7 @@ from veilmeans.pipelines.fraud import (
     make_transactions,
     scaled,
 )
+from veilmeans.pipelines.html_report import REPORT
 from veilmeans.pipelines.init import Example, write_trial
 from veilmeans.pipelines.jobs import layout_of
 from veilmeans.pipelines.local import free_ports, run_parties
@@ -59,6 +60,8 @@ def run_demo(folder: Path, rows: int, exchange: str) -> None:
     console.print(_costs(folder, offline, online))
     for name in FEATURES:
         console.print(f"{name}: {_run_folder(folder, name)}", soft_wrap=True)
+    for name in FEATURES:
+        console.print(f"{name}'s report: {_run_folder(folder, name) / REPORT}", soft_wrap=True)
 
 
 def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:

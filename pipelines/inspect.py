@@ -85,7 +85,7 @@ def _scale(config: JobConfig, scaling: Scaling | None, column: int) -> str:
     if scaling is None:
         return "–"
     shift, factor = scaling.shift[column], scaling.factor[column]
-    low, high = kmeans_job(config).normalise.interval
+    low, high = kmeans_job(config).interval
     if factor == 0:
         return "constant → 0"
     if (shift, factor) == (0, 1):
@@ -95,7 +95,7 @@ def _scale(config: JobConfig, scaling: Scaling | None, column: int) -> str:
 
 def _together(config: JobConfig, scan: Scan, scaling: Scaling | None, trouble: str) -> Table:
     rows, features = declared(config, kmeans_job(config))
-    low, high = kmeans_job(config).normalise.interval
+    low, high = kmeans_job(config).interval
     table = Table("all columns", "", show_header=False)
     for what, state in (
         ("files", f"{len(scan.files):,}: {brief(scan.files)}"),

@@ -57,8 +57,10 @@ def job_digest(config: JobConfig) -> str:
 
 def store_iterations(config: JobConfig) -> int:
     """How many iterations each run of the store may take."""
-    asked = config.triples.iterations if config.triples else None
-    return asked or (config.kmeans.max_iter if config.kmeans else 1)
+    asked, job = config.triples.iterations if config.triples else None, config.kmeans
+    if job is not None and job.predict is not None:
+        return 1
+    return asked or (job.max_iter if job else 1)
 
 
 def _one_column(parties: int, block: Block) -> list[Shapes]:
@@ -86,12 +88,13 @@ def kmeans_of(config: JobConfig, chosen: Chosen | None = None) -> KMeans:
     centres = Centres(
         count_bits=layout.total_rows.bit_length(),
         magnitude=_magnitude(job),
-        tol=job.tol,
+        tol=0 if job.predict else job.tol,
         inertia=bool(job.reveal.inertia),
     )
     _check_room(job, layout, centres)
     engines = _engines(config, chosen or asked_engines(config))
-    return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines)
+    predicts = job.predict is not None
+    return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines, predicts)
 
 
 def asked_engines(config: JobConfig) -> Chosen:
@@ -105,7 +108,7 @@ def asked_engines(config: JobConfig) -> Chosen:
 
 def _magnitude(job: KMeansJob) -> int:
     """Normalised values are at most 2^magnitude, in their last bit."""
-    return FRACTION_BITS + max(0, ceil(log2(max(map(abs, job.normalise.interval)))))
+    return FRACTION_BITS + max(0, ceil(log2(max(map(abs, job.interval)))))
 
 
 def bounds_of(config: JobConfig) -> Bounds:
@@ -122,11 +125,13 @@ def cipher_of(config: JobConfig) -> Cipher:
 
 
 def _engines(config: JobConfig, chosen: Chosen) -> Engines:
+    """A prediction has no update: what stands there decides nothing."""
     cipher, bounds = cipher_of(config), bounds_of(config)
+    update = bounds.update if config.needed_kmeans.predict is None else bounds.distance
     try:
         return Engines(
             tuple(bounds.distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
-            tuple(bounds.update(i, cipher) if each[1] == "he" else None for i, each in enumerate(chosen)),
+            tuple(update(i, cipher) if each[1] == "he" else None for i, each in enumerate(chosen)),
         )
     except ValueError:
         raise ConfigError(
@@ -136,14 +141,20 @@ def _engines(config: JobConfig, chosen: Chosen) -> Engines:
 
 
 def _tree(job: KMeansJob, layout: Layout) -> Tree:
-    """Comparisons as narrow as bounds allow: distances differ by at most d·w², for values in an interval of width w."""
-    low, high = job.normalise.interval
-    width = high - low + 2**-10
-    widest = _log2(layout.total_features, width, width) + 2 * FRACTION_BITS
+    """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w.
+
+    Centroids lie in an interval of width w, values in one that is wider by m on each side, W = w + 2m. For a value's
+    distances a and b to two centroids δ apart, |a² − b²| = δ·|a + b| ≤ δ·(2·(w + m) − δ) ≤ w·W.
+    """
+    values, centres = (high - low + 2**-10 for low, high in (job.interval, job.normalise.interval))
+    widest = _log2(layout.total_features, values, centres) + 2 * FRACTION_BITS
     if widest >= 63:
+        field, what = "kmeans.normalise.bound", "normalise (minmax or zscore), or lower the bound"
+        if job.predict is not None:
+            field, what = "kmeans.predict.margin", "lower it"
         raise ConfigError(
-            f"kmeans.normalise.bound is too large: squared distances over {layout.total_features:,} columns of values "
-            f"within {_shown(job)} need over 64 bits; normalise (minmax or zscore), or lower the bound"
+            f"{field} is too large: squared distances over {layout.total_features:,} columns of values within "
+            f"{_shown(job.interval)} need over 64 bits; {what}"
         )
     bits = 2 + int(widest)
     drop = job.drop_bits
@@ -157,14 +168,16 @@ def _tree(job: KMeansJob, layout: Layout) -> Tree:
 def _check_room(job: KMeansJob, layout: Layout, centres: Centres) -> None:
     """Norms, the centroids' movement and the inertia must fit."""
     low, high = job.normalise.interval
-    d, bound = layout.total_features, max(abs(low), abs(high))
+    d, bound, within = layout.total_features, max(abs(low), abs(high)), _shown((low, high))
     if _log2(d, bound, bound) + 2 * FRACTION_BITS >= _ROOM:
-        raise ConfigError(f"{d:,} columns of values within {_shown(job)} are too many: leave out some")
+        raise ConfigError(f"{d:,} columns of values within {within} are too many: leave out some")
+    if job.predict is not None:
+        return
     if job.tol and _log2(job.tol) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(f"kmeans.tol is {job.tol:g}, and must be below {1 << _ROOM - 2 * FRACTION_BITS:,}")
     if job.tol and _log2(job.clusters, d, high - low, high - low) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(
-            f"the movement of {job.clusters:,} centroids of {d:,} columns within {_shown(job)} needs over 64 bits: "
+            f"the movement of {job.clusters:,} centroids of {d:,} columns within {within} needs over 64 bits: "
             "lower kmeans.normalise.bound, or set kmeans.tol to 0"
         )
     if centres.inertia and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
@@ -178,6 +191,6 @@ def _log2(*factors: float) -> float:
     return sum(map(log2, factors))
 
 
-def _shown(job: KMeansJob) -> str:
-    low, high = job.normalise.interval
+def _shown(interval: tuple[float, float]) -> str:
+    low, high = interval
     return f"[{low:g}, {high:g}]"

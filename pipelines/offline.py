@@ -2,10 +2,12 @@
 
 The dealer's side is a Beam pipeline over (run number, iteration, shard): it expands the parties' seeds, and sends each
 party the corrections that the others' shares determine. A party's side takes them into its store, shard by shard.
-Neither holds more than a shard at a time.
+Neither holds more than a shard at a time. What it cost is in the report of the store's own run folder; corrections are
+counted under the stages that will use them (seeds and public keys, some hundred bytes, are not).
 """
 
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,11 +19,12 @@ from veilmeans.io.connect import open_exchange
 from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.handshake import check_bindings, heard_before, shake_hands
 from veilmeans.io.keys import read_secret, write_secret
-from veilmeans.io.triples import Manifest, TripleStore
+from veilmeans.io.triples import Manifest, TripleStore, stage_of
 from veilmeans.pipelines.ciphers import MakeCiphers, exchange_keys
 from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, rows_of, store_iterations
-from veilmeans.pipelines.party import agreed_terms, finished, run_pipeline, say_farewell, seated
+from veilmeans.pipelines.party import agreed_terms, counters, finished, run_pipeline, say_farewell, seated
 from veilmeans.pipelines.progress import counting_shards
+from veilmeans.pipelines.report import RunReport
 from veilmeans.pipelines.settle import announced_costs, settle_engines
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -30,13 +33,16 @@ from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.terms import Terms
+from veilmeans.transforms.beam_rounds import report
 from veilmeans.transforms.deal import corrections_for, deal
 from veilmeans.transforms.engines import Chosen
 from veilmeans.transforms.plan import Plan
 from veilmeans.transforms.rounds import Inbox
+from veilmeans.transforms.seat import Tally
 from veilmeans.transforms.watch import tell
 
 SEEDS = "offline.seed"
+CORRECTIONS = "offline.corrections"
 Place = tuple[int, int, int]
 """Run number, iteration, shard."""
 
@@ -59,8 +65,11 @@ def run_offline(config: JobConfig) -> Manifest:
         plan = job_plan(config, chosen)
         manifest = manifest_of(config, plan, chosen)
         part = _deal if config.party == config.dealer else _take_in
+        costs = RunReport(config.run_folder)
+        costs.begin(config)
         part(exchange, config, plan, manifest)
         say_farewell(exchange, config, manifest.iterations, _patience(config, manifest))
+        costs.end()
     return manifest
 
 
@@ -122,9 +131,12 @@ def _take_in(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manife
 
 def _over_shards(config: JobConfig, plan: Plan, manifest: Manifest, work: beam.DoFn, what: str) -> None:
     """One pipeline over all shards of all iterations of all runs."""
-    places = _places(plan, manifest)
+    places, start = _places(plan, manifest), time.perf_counter()
     with counting_shards(what, len(places)):
-        run_pipeline(config, partial(_build, places, work))
+        result = run_pipeline(config, partial(_build, places, work))
+    costs = RunReport(config.run_folder)
+    costs.add_shards(len(places))
+    costs.add(time.perf_counter() - start, counters(result))
 
 
 def _build(places: list[Place], work: beam.DoFn, pipeline: beam.Pipeline) -> None:
@@ -143,11 +155,17 @@ class DealShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
-        needs = self.plan.needs(shard, iteration)
+        needs, start = self.plan.needs(shard, iteration), time.perf_counter()
         dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
+        tally = Tally(computed=time.perf_counter() - start)
         for party, arrays in dealt.items():
             key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
-            self.exchange.put_all([Outgoing.of(key, arrays)])
+            message, start = Outgoing.of(key, arrays), time.perf_counter()
+            self.exchange.put_all([message])
+            tally.handed_over += time.perf_counter() - start
+            tally.messages += 1
+            _report_arrays(arrays, "bytes_sent")
+        report(CORRECTIONS, tally)
         tell(iteration, "offline", shard, 0)
         yield len(dealt)
 
@@ -172,9 +190,18 @@ class TakeShards(beam.DoFn):
             self.store.write_corrections(number, iteration, shard, {})
             return
         key = Key(_message_address(self.config, place), self.config.dealer or "", self.config.party)
+        start = time.perf_counter()
         arrays = _dealt(self.exchange, key, expected, self.config.exchange.timeout_s)
+        report(CORRECTIONS, Tally(waited=time.perf_counter() - start))
         self.store.write_corrections(number, iteration, shard, arrays)
+        _report_arrays(arrays, "bytes_received")
         yield len(arrays)
+
+
+def _report_arrays(arrays: Arrays, counted: str) -> None:
+    """Count the bytes of corrections under the stages that will use them."""
+    for name, array in arrays.items():
+        report(stage_of(name), Tally(**{counted: array.nbytes}))
 
 
 def _message_address(config: JobConfig, place: Place) -> Address:

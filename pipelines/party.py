@@ -19,6 +19,7 @@ from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.files import disk_error
 from veilmeans.io.keys import read_secret
 from veilmeans.io.scratch import Scratch
+from veilmeans.pipelines.report import RunReport
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError, VeilmeansError, recall
@@ -66,6 +67,7 @@ def run_pipeline(config: JobConfig, build: Callable[[beam.Pipeline], object]) ->
             if not left:
                 raise
             log.warning("the pipeline failed (%s); it is run again, %d attempts left", type(error).__name__, left)
+            RunReport(config.run_folder).repeat()
     raise VeilmeansError("engine.attempts must be at least 1")
 
 

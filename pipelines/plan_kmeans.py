@@ -16,6 +16,7 @@ from veilmeans.pipelines.settle import choices, own_costs
 from veilmeans.pipelines.train import get_ready
 from veilmeans.pipelines.triples import settled_engines
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.plan import Plan
 
@@ -61,9 +62,15 @@ def _heading(config: JobConfig, kmeans: KMeans) -> list[str]:
     return [
         f"{config.party} in run {config.run!r} with {', '.join(config.online().peers)}",
         f"{layout.total_rows:,} rows × {layout.total_features:,} columns, {job.layout}; "
-        f"{kmeans.k:,} clusters, at most {job.max_iter:,} iterations",
+        f"{kmeans.k:,} clusters, {_what(job)}",
         f"{len(layout.places()):,} shards on {config.engine.runner}, {how}; comparisons look at {kept}",
     ]
+
+
+def _what(job: KMeansJob) -> str:
+    if job.predict is not None:
+        return f"those of the model {job.predict.model!r}, to which rows are assigned once"
+    return f"at most {job.max_iter:,} iterations"
 
 
 def _table(config: JobConfig, plan: Plan) -> Table:
@@ -82,9 +89,11 @@ def _opened(config: JobConfig) -> list[str]:
     """What will be opened, and to whom."""
     job = config.needed_kmeans
     lines = (
-        [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"] if job.tol else []
+        [f"opened in each iteration: one bit, whether the centroids moved by less than {job.tol:g}"]
+        if job.tol and job.predict is None
+        else []
     )
-    if job.normalise.aggregate:
+    if job.aggregates:
         lines.append(f"opened before the first: {opened_statistics(job)} of each column, to all")
     reveal = job.reveal.model_dump(include={"assignments", "centroids", "inertia"})
     lines += [f"opened at the end: {what} to {', '.join(who)}" for what, who in reveal.items() if who]

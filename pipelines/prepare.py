@@ -2,17 +2,19 @@
 
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from veilmeans.io.encode import encode_source
+from veilmeans.io.encode import REFUSED, Beyond, encode_source
 from veilmeans.io.fields import HOT, Treatment, of_kind
 from veilmeans.io.names import brief
 from veilmeans.io.prepared import Prepared
 from veilmeans.io.scaling import Scaling, check_zeros, scale_columns
 from veilmeans.io.scan import Scan, scan_source
+from veilmeans.pipelines.model import load_model
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError
 from veilmeans.schemas.jobs import KMeansJob
@@ -23,6 +25,9 @@ LOCAL_FIELDS = {
 }  # fmt: skip
 """Fields of the job that are each party's own."""
 _HOW = "`veilmeans inspect` tells the command that corrects it"
+
+
+_ONLY_TRAINING = {"max_iter", "tol", "init"}
 _FEW_ROWS = 1 << 17
 """Up to so many rows an iteration is one element."""
 
@@ -31,6 +36,27 @@ def runs_whole(config: JobConfig, kmeans: KMeans) -> bool:
     """Whether all rounds of an iteration run in one call here."""
     rounds = config.engine.rounds
     return rounds == "whole" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
+
+
+def not_agreed(job: KMeansJob) -> dict[str, Any]:
+    """The fields that parties need not have alike, as pydantic excludes them."""
+    if job.predict is None:
+        return dict.fromkeys({*LOCAL_FIELDS, "predict"}, True)
+    return {**dict.fromkeys(LOCAL_FIELDS | _ONLY_TRAINING, True), "predict": {"outside"}}
+
+
+def check_command(config: JobConfig, predicts: bool) -> None:
+    """Refuse a configuration that is for the other command."""
+    predict = config.needed_kmeans.predict
+    if predict is not None and not predicts:
+        raise ConfigError(
+            f"run {config.run!r} predicts with the model {predict.model!r} (kmeans.predict): run `veilmeans predict`"
+        )
+    if predict is None and predicts:
+        raise ConfigError(
+            f"run {config.run!r} trains: run `veilmeans train`, or, to predict with it, write a configuration for new "
+            "rows with `veilmeans predict --new`"
+        )
 
 
 def kmeans_job(config: JobConfig) -> KMeansJob:
@@ -70,12 +96,16 @@ def look_at_data(config: JobConfig) -> Scan:
     FileSystems.set_options(PipelineOptions(list(config.engine.options)))
     treatment = Treatment(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
     _, features = declared(config, job)
-    return scan_source(job.data or "", job.columns, job.id, _folder(config), features, treatment)
+    model = load_model(config)
+    known = None if model is None else model.fields(job)
+    return scan_source(job.data or "", job.columns, job.id, _folder(config), features, treatment, known)
 
 
 def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
     """How our columns are normalised, or None where that depends on the others' rows."""
-    normalise = kmeans_job(config).normalise
+    normalise, model = kmeans_job(config).normalise, load_model(config)
+    if model is not None:
+        return model.scaling
     if normalise.aggregate:
         check_zeros(scan, normalise.method, scan.low)
         return None
@@ -104,8 +134,12 @@ def _check_from_zero(scan: Scan, low: tuple[float, ...]) -> None:
 
 def encode_data(config: JobConfig, scan: Scan, scaling: Scaling) -> Prepared:
     """The second pass: encoded shards, unless they are there already."""
-    interval = kmeans_job(config).normalise.interval
-    return encode_source(scan, scaling, interval, config.engine.rows_per_shard, _folder(config))
+    job = kmeans_job(config)
+    beyond = REFUSED
+    if job.predict is not None:
+        advice = "raise kmeans.predict.margin at all parties, or set kmeans.predict.outside to clip"
+        beyond = Beyond(job.predict.outside == "clip", advice)
+    return encode_source(scan, scaling, job.interval, config.engine.rows_per_shard, _folder(config), beyond)
 
 
 def check_whole(config: JobConfig, prepared: Prepared) -> None:

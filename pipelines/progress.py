@@ -48,9 +48,10 @@ def counting_shards(what: str, total: int, console: Console | None = None) -> It
 
 
 class TrainProgress:
-    """Iteration, stage, shards, bytes and time left of one run."""
+    """Iteration, stage, shards, bytes and time left of one run. `what`: what is done, if it is no iteration."""
 
-    def __init__(self, iterations: int, shards: int, console: Console | None = None) -> None:
+    def __init__(self, iterations: int, shards: int, console: Console | None = None, what: str | None = None) -> None:
+        self._what = what
         self._console = console or Console(stderr=True)
         self._iterations, self._shards = iterations, shards
         self._lock = threading.Lock()
@@ -93,8 +94,8 @@ class TrainProgress:
         if self._console.is_terminal:
             self._show()
         else:
-            line = "iteration %d of at most %d: %.2f s, %.2f MB sent%s"
-            log.info(line, done, self._iterations, seconds, sent / 1e6, f", {self.left()}" if self.left() else "")
+            left = f", {self.left()}" if self.left() else ""
+            log.info("%s: %.2f s, %.2f MB sent%s", self._name(done), seconds, sent / 1e6, left)
 
     def left(self) -> str:
         """The time that the rest would take if it went on like this."""
@@ -103,6 +104,9 @@ class TrainProgress:
             return ""
         seconds = (time.monotonic() - self._began) / passed * rest
         return f"at most {seconds / 60:.1f} min left" if seconds >= 90 else f"at most {seconds:.0f} s left"
+
+    def _name(self, number: int) -> str:
+        return self._what or f"iteration {number} of at most {self._iterations}"
 
     def _saw(self, iteration: int, stage: str, shard: int, sent: int) -> None:
         with self._lock:
@@ -120,7 +124,7 @@ class TrainProgress:
         self._bar.update(
             self._task,
             completed=self._done,
-            what=f"iteration {min(now + 1, self._iterations)} of at most {self._iterations}",
+            what=self._name(min(now + 1, self._iterations)),
             stage=f"{self._stage}{shards}",
             traffic=f"{self._bytes / 1e6:,.1f} MB sent",
             left=self.left(),

@@ -4,7 +4,6 @@ The stages of an opening bear the policy's digest, so two openings of one run ne
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +17,20 @@ import pyarrow as pa
 
 from veilmeans.crypto import fixed
 from veilmeans.io.checkpoints import assignments
+from veilmeans.io.fields import Encoding
 from veilmeans.io.files import write_json
 from veilmeans.io.names import from_parts, parts_of
 from veilmeans.io.prepared import read_ids
 from veilmeans.io.results import write_assignments, write_centroids, write_result
 from veilmeans.io.scaling import Scaling
 from veilmeans.pipelines.jobs import kmeans_of
+from veilmeans.pipelines.model import read_saved, saved_run
 from veilmeans.pipelines.party import counters, run_pipeline
-from veilmeans.pipelines.prepare import LOCAL_FIELDS, kmeans_job, runs_whole
+from veilmeans.pipelines.prepare import kmeans_job, not_agreed, runs_whole
 from veilmeans.pipelines.report import RunReport
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
+from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.at_once import run_and_report
@@ -45,7 +46,10 @@ OPENED = "opened"
 
 @dataclass(frozen=True)
 class Finished:
-    """A run whose iterations are done, at one party: what can be opened of it, and how to read it."""
+    """A run whose iterations are done, at one party: what can be opened of it, and how to read it.
+
+    `encoding`: how its rows became columns, for a prediction with it.
+    """
 
     config: JobConfig
     job: Job
@@ -53,14 +57,16 @@ class Finished:
     scaling: Scaling
     columns: Sequence[str]
     id: str | None
+    encoding: Encoding
 
     def seated(self) -> Job:
         """The job at the seat from which results are opened."""
         return replace(self.job, seat=replace(self.job.seat, iteration=self.done))
 
     def save(self) -> None:
-        """So that more can be opened when the data are gone."""
+        """So that more can be opened, and rows assigned, when the data are gone."""
         content = {
+            "parties": self.config.parties,
             "job": public_job(self.config),
             "binding": self.job.seat.binding,
             "iterations": self.done,
@@ -69,34 +75,27 @@ class Finished:
             "factor": self.scaling.factor,
             "columns": parts_of(self.columns),
             "id": self.id,
+            "encoding": self.encoding.to_json(),
         }
-        write_json(_saved(self.config), content)
+        write_json(saved_run(self.config), content)
 
     @classmethod
     def load(cls, config: JobConfig) -> "Finished":
-        file = _saved(config)
-        try:
-            saved = json.loads(file.read_text())
-        except FileNotFoundError:
-            raise StorageError(f"run {config.run!r} is not trained here: run `veilmeans train` first") from None
-        except (OSError, ValueError):
-            raise StorageError(f"{file} cannot be read: restore it from a backup") from None
+        saved = read_saved(config)
         if saved["job"] != public_job(config):
             raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
         kmeans = kmeans_of(config)
         seat = Seat(config, saved["binding"])
         job = Job(kmeans, seat, Path(saved["prepared"]), runs_whole(config, kmeans))
         scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
-        return cls(config, job, saved["iterations"], scaling, from_parts(saved["columns"]), saved["id"])
+        encoding = Encoding.from_json(saved.get("encoding", {"fields": [], "means": []}))
+        return cls(config, job, saved["iterations"], scaling, from_parts(saved["columns"]), saved["id"], encoding)
 
 
 def public_job(config: JobConfig) -> dict[str, Any]:
     """What a finished run was, but for what each party may choose by itself or later."""
-    return kmeans_job(config).model_dump(mode="json", exclude={*LOCAL_FIELDS, "reveal"})
-
-
-def _saved(config: JobConfig) -> Path:
-    return config.run_folder / "finished.json"
+    job = kmeans_job(config)
+    return job.model_dump(mode="json", exclude={**not_agreed(job), "reveal": True})
 
 
 def policy_of(config: JobConfig, finished: Finished, reveal: RevealConfig) -> Policy:
@@ -127,7 +126,7 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     checkpoint = _read_shares(finished, policy)
     _require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
-    found: dict[str, object] = {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
+    found = _told(finished, checkpoint)
     if policy.assignments:
         stages |= counters(run_pipeline(config, partial(_build, finished.seated(), policy)))
         if config.me.index in policy.assignments:
@@ -137,8 +136,19 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
         stages |= {stage: tally.counts() for stage, tally in tallies.items()}
         found |= _write_centres(finished, policy, opened)
     write_result(config.run_folder, found)
-    RunReport(config.run_folder).add(time.perf_counter() - start, stages)
+    report = RunReport(config.run_folder)
+    report.add(time.perf_counter() - start, stages)
+    report.add_opening(reveal.model_dump(mode="json"))
     return found
+
+
+def _told(finished: Finished, checkpoint: Arrays) -> dict[str, object]:
+    """What a result says besides what was opened."""
+    config = finished.config
+    predict = config.needed_kmeans.predict
+    if predict is not None:
+        return {"run": config.run, "model": predict.model}
+    return {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
 
 
 def _read_shares(finished: Finished, policy: Policy) -> Arrays:

@@ -6,7 +6,7 @@ configuration; else nothing is written.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ Changes = Mapping[str, Any]
 
 def set_fields(changes: Mapping[Path, Changes]) -> None:
     """Change the fields of all the files, or of none."""
-    changed = {file: _changed(file, each) for file, each in changes.items()}
+    changed = {file: changed_text(read_config(file), each, file) for file, each in changes.items()}
     for file, text in changed.items():
         write_text(file, text)
 
@@ -61,8 +61,8 @@ def _dumped(value: Any, **style: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def _changed(file: Path, changes: Changes) -> str:
-    text = read_config(file)
+def changed_text(text: str, changes: Changes, file: Path) -> str:
+    """The text of a configuration with some fields changed; it is checked before and after."""
     parse_config(text, file)
     for field, value in changes.items():
         text = _replaced(file, text, field, value)
@@ -72,16 +72,20 @@ def _changed(file: Path, changes: Changes) -> str:
 
 def _replaced(file: Path, text: str, field: str, value: Any) -> str:
     """The text with one field changed, read back and compared with what was asked for."""
-    names = field.split(".")
-    wanted = _with(yaml.safe_load(text), names, value)
-    start, end, new = _edit(yaml.compose(text), names, value)
-    result = text[:start] + new + text[end:]
+    wanted = _with(yaml.safe_load(text), field.split("."), value)
+    result = replaced_value(text, field, value)
     try:
         if yaml.safe_load(result) == wanted:
             return result
     except yaml.YAMLError:
         pass
     raise ConfigError(f"{field} is written in {file} in a way that cannot be changed from here: use an editor")
+
+
+def replaced_value(text: str, field: str, value: Any) -> str:
+    """YAML with another value in the place of one; a field that is not there is put before the first of its part."""
+    start, end, new = _edit(yaml.compose(text), field.split("."), value)
+    return text[:start] + new + text[end:]
 
 
 def _with(tree: Any, names: Sequence[str], value: Any) -> Any:
@@ -95,14 +99,31 @@ def _below(tree: Any, name: str) -> Any:
     return tree.get(name) if isinstance(tree, dict) else None
 
 
-def _edit(node: Any, names: Sequence[str], value: Any) -> tuple[int, int, str]:
-    """Which part of the text gives way to which."""
-    if not names or not isinstance(node, yaml.MappingNode) or not node.value:
-        start, end = node.start_mark.index, node.end_mark.index
-        return start, end, " " * (start == end) + as_yaml(_with(None, names, value))
+def _edit(node: yaml.MappingNode, names: Sequence[str], value: Any) -> tuple[int, int, str]:
+    """From where to where the text gives way, and to what."""
     for key, below in node.value:
-        if key.value == names[0]:
+        if key.value != names[0]:
+            continue
+        start = key.end_mark.index
+        if names[1:] and isinstance(below, yaml.MappingNode) and below.value and below.start_mark.index > start:
             return _edit(below, names[1:], value)
-    first, column = node.value[0][0].start_mark, node.start_mark.column
+        return start, max(start, _end(below)), f": {as_yaml(_with(None, names[1:], value))}"
+    first = node.value[0][0].start_mark
     line = f"{names[0]}: {as_yaml(_with(None, names[1:], value))}"
-    return first.index, first.index, f"{line}, " if node.flow_style else f"{line}\n{' ' * column}"
+    return first.index, first.index, f"{line}, " if node.flow_style else f"{line}\n{' ' * first.column}"
+
+
+def _end(node: yaml.Node) -> int:
+    """Where a value ends; the mark of a block is behind the comments that follow it."""
+    *_, last = _leaves(node)
+    end: int = last.end_mark.index
+    return end
+
+
+def _leaves(node: yaml.Node) -> Iterator[yaml.Node]:
+    """Its parts that are written in one piece, in their order."""
+    if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
+        yield node
+        return
+    for part in node.value:
+        yield from _leaves(part[1] if isinstance(part, tuple) else part)

@@ -75,7 +75,7 @@ def _owner(config: JobConfig, job: KMeansJob, index: int) -> Owner:
         bounds.layout.rows[index],
         bounds.layout.features[index],
         bounds.distance(index, cipher),
-        bounds.update(index, cipher),
+        bounds.update(index, cipher) if job.predict is None else None,
         None if told is None else told.nonzeros,
     )
 

@@ -45,12 +45,15 @@ def _during(config: JobConfig) -> list[tuple[str, str]]:
     peers = [peer for peer in config.parties if peer != config.party]
     agreed = all((folder / f"bound.{peer}-to-{config.party}.json").exists() for peer in peers)
     numbers = [int(file.stem) for file in (folder / "checkpoints").glob("*.arrow")]
-    iterations = f"{max(numbers)} of at most {job.max_iter} done" if numbers else "none done"
+    iterations = ("iterations", f"{max(numbers)} of at most {job.max_iter} done" if numbers else "none done")
+    if job.predict is not None:
+        assigned = f"assigned to clusters of {job.predict.model!r}" if 1 in numbers else "not assigned yet"
+        iterations = ("new rows", assigned)
     report = RunReport(folder).content
     cost = f"{report['seconds']:.1f} s, {sent(report['stages']) / 1e6:,.2f} MB sent"
     return [
         ("handshake", "agreed with all" if agreed else "not yet"),
-        ("iterations", iterations),
+        iterations,
         ("online cost", cost),
     ]
 

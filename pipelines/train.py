@@ -21,13 +21,15 @@ from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.aggregate import aggregate_scaling
 from veilmeans.pipelines.agreement import check_ids, train_terms
 from veilmeans.pipelines.jobs import kmeans_of
+from veilmeans.pipelines.model import Model, load_model
 from veilmeans.pipelines.party import binding_of, counters, finished, run_pipeline, say_farewell, seated
 from veilmeans.pipelines.prepare import (
-    LOCAL_FIELDS,
+    check_command,
     check_whole,
     encode_data,
     kmeans_job,
     local_scaling,
+    not_agreed,
     runs_whole,
     scan_data,
 )
@@ -56,7 +58,7 @@ _ITERATIONS = 10
 
 @dataclass(frozen=True)
 class Ready:
-    """A party before the handshake: its data are read and its store is there."""
+    """A party before the handshake: its data are read and its store is there. `model`: of a prediction."""
 
     config: JobConfig
     job: KMeansJob
@@ -66,6 +68,7 @@ class Ready:
     store: TripleStore
     binding: str
     terms: dict[str, Terms]
+    model: Model | None = None
 
 
 def run_train(config: JobConfig) -> Path:
@@ -73,51 +76,68 @@ def run_train(config: JobConfig) -> Path:
 
     A party that has its results stays until its peers have theirs: they may have to hear from it again.
     """
+    check_command(config, predicts=False)
     ready = get_ready(config.online())
     config = ready.config
     if finished(config):
         return config.run_folder
     check_claim(config, ready.store, ready.binding)
     with seated(config) as exchange:
-        check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
-        shake_hands(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
-        job, scaling = _take_seat(exchange, ready)
+        agree(exchange, ready)
         report = RunReport(config.run_folder)
+        report.begin(config)
+        job, prepared, scaling = take_seat(exchange, ready)
+        _begin(ready, job, prepared)
         done = _iterate(exchange, ready, job, report)
-        trained = Finished(config, job, done, scaling, ready.scan.columns, ready.scan.id)
-        trained.save()
-        if not (config.run_folder / RESULT).exists():
-            reveal_results(trained, ready.job.reveal)
-        say_farewell(exchange, config, iteration=done + 1, patience=job.seat.patience)
+        finish(exchange, ready, job, done, scaling)
+        report.end()
     return config.run_folder
+
+
+def agree(exchange: Exchange, ready: Ready) -> None:
+    """The handshake with all peers, after which the run is bound."""
+    config = ready.config
+    check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
+    shake_hands(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
+
+
+def finish(exchange: Exchange, ready: Ready, job: Job, done: int, scaling: Scaling) -> None:
+    """Keep what the run was, open what the policy names, and say farewell."""
+    config, scan = ready.config, ready.scan
+    ended = Finished(config, job, done, scaling, scan.columns, scan.id, scan.encoding)
+    ended.save()
+    if not (config.run_folder / RESULT).exists():
+        reveal_results(ended, ready.job.reveal)
+    say_farewell(exchange, config, iteration=done + 1, patience=job.seat.patience)
 
 
 def get_ready(config: JobConfig) -> Ready:
     """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms."""
-    job, kmeans = kmeans_job(config), kmeans_of(config)
+    job, model = kmeans_job(config), load_model(config)
+    kmeans_of(config)  # a mistake in the configuration is told before one in the data
     scan = scan_data(config)
     scaling = local_scaling(config, scan)
     if scaling is not None:
         check_whole(config, encode_data(config, scan, scaling))
-    store = open_store(config, job.max_iter)
+    store = open_store(config, job.iterations)
     engines = settled_engines(config, store)
     kmeans = kmeans_of(config, engines)
-    binding = binding_of(config, bytes.fromhex(scan.digest), job.model_dump_json(exclude=LOCAL_FIELDS | {"reveal"}))
-    terms = train_terms(config, job, scan, engines, binding)
+    agreed = job.model_dump_json(exclude={**not_agreed(job), "reveal": True})
+    binding = binding_of(config, bytes.fromhex(scan.digest), f"{agreed}{model.digest() if model else ''}")
+    terms = train_terms(config, job, scan, engines, binding, model)
     check_bindings(config.run_folder, config.party, terms)
-    return Ready(config, job, kmeans, scan, scaling, store, binding, terms)
+    return Ready(config, job, kmeans, scan, scaling, store, binding, terms, model)
 
 
-def _take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Scaling]:
+def take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Prepared, Scaling]:
+    """Claim a part of the store; the job at this party's seat, its data as they are encoded, and their scale."""
     config, kmeans, scan = ready.config, ready.kmeans, ready.scan
     number = claim_triples(exchange, config, ready.store, ready.binding)
     seat = Seat(config, ready.binding, store_number=number, patience=kmeans.engines.patience(kmeans.layout))
     scaling = ready.scaling or aggregate_scaling(config, seat, scan, kmeans.layout.total_rows)
     prepared = encode_data(config, scan, scaling)
     check_whole(config, prepared)
-    job = Job(kmeans, seat, prepared.folder, runs_whole(config, kmeans))
-    _begin(ready, job, prepared)
-    return job, scaling
+    return Job(kmeans, seat, prepared.folder, runs_whole(config, kmeans)), prepared, scaling
 
 
 def _begin(ready: Ready, job: Job, prepared: Prepared) -> None:

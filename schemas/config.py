@@ -170,6 +170,8 @@ class JobConfig(Part):
             return
         if self.sums is not None:
             raise ValueError("kmeans: a configuration has one job, and there is sums, too")
+        if job.predict is not None and job.predict.model == self.run:
+            raise ValueError("kmeans.predict.model: must differ from run, which is the prediction's own name")
         for field, value in (("rows", job.rows), ("features", job.features)):
             if isinstance(value, dict) and set(value) != set(self.parties):
                 raise ValueError(f"kmeans.{field}: must name exactly {', '.join(self.parties)}")

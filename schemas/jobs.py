@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
+from veilmeans.schemas.address import NAME, NAME_RULE
+
 
 class Part(BaseModel):
     """A part of a configuration: frozen, and with no field that the schema does not know."""
@@ -146,9 +148,30 @@ class RevealConfig(Part):
     inertia: tuple[str, ...] = Field((), description="who learns the sum of squared distances to the centroids")
 
 
+class PredictConfig(Part):
+    """Assign new rows to the clusters of a trained model, which stays shared."""
+
+    model: str = Field(description="the run that was trained; agreed by all")
+    margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        1.0,
+        description="how far new values may lie outside the interval of normalised ones, in widths of it on each side; "
+        "a few bits more in each comparison; agreed by all",
+    )
+    outside: Literal["error", "clip"] = Field(
+        "error", description="a value that is farther outside; clip: it counts as the farthest that may be; our own"
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _model(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError(f"{value!r} must be {NAME_RULE}")
+        return value
+
+
 class KMeansJob(Part):
     """K-means over all parties' rows or columns. All fields from layout on are agreed by all, but for
-    iterations_per_pipeline; the others are about our own data."""
+    iterations_per_pipeline and predict.outside; the others are about our own data."""
 
     data: str | None = Field(
         None,
@@ -205,6 +228,9 @@ class KMeansJob(Part):
         None, description="low bits of distances that comparisons leave out; none: as many as make them 32 bits wide"
     )
     reveal: RevealConfig = RevealConfig()
+    predict: PredictConfig | None = Field(
+        None, description="none: this job trains; else it assigns new rows to the clusters of a trained model"
+    )
 
     _columns = field_validator("columns")(_no_double)
 
@@ -228,13 +254,34 @@ class KMeansJob(Part):
         if not vertical and not common:
             raise ValueError("normalise: the horizontal layout needs ranges that all agree on, or aggregate: true")
         self._check_encoding()
-        self._check_start()
+        if self.predict is None:
+            self._check_start()
+        else:
+            self._check_opened()
         return self
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where normalised values lie; those of new rows may lie farther out."""
+        low, high = self.normalise.interval
+        margin = 0.0 if self.predict is None else self.predict.margin * (high - low)
+        return low - margin, high + margin
+
+    @property
+    def iterations(self) -> int:
+        """How many times rows are assigned, at most."""
+        return self.max_iter if self.predict is None else 1
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether statistics of all rows are opened; new rows are scaled as the trained ones were."""
+        return self.normalise.aggregate and self.predict is None
+
     def engines_of(self, party: str) -> EnginesConfig:
-        """What is asked for a party's matrix."""
+        """What is asked for a party's matrix; a prediction has no update, which then decides nothing."""
         asked = self.products.get(party, "auto") if isinstance(self.products, dict) else self.products
-        return EnginesConfig(distance=asked, update=asked) if isinstance(asked, str) else asked
+        engines = EnginesConfig(distance=asked, update=asked) if isinstance(asked, str) else asked
+        return engines if self.predict is None else EnginesConfig(distance=engines.distance, update=engines.distance)
 
     def _check_encoding(self) -> None:
         if self.layout == "horizontal" and self.one_hot:
@@ -246,6 +293,11 @@ class KMeansJob(Part):
         for column, values in self.categories.items():
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"categories.{column}: there must be some, and none twice")
+
+    def _check_opened(self) -> None:
+        for what in ("centroids", "inertia"):
+            if getattr(self.reveal, what):
+                raise ValueError(f"reveal.{what}: must be empty, because a prediction opens assignments only")
 
     def _check_start(self) -> None:
         total = self.rows if isinstance(self.rows, int) else sum(self.rows.values())

@@ -8,6 +8,7 @@ LONGEST = (
     "test_train_chaos",
     "test_train_engines",
     "test_reveal",
+    "test_predict",
     "test_train_leaks",
     "test_kmeans",
     "test_bad_input",

@@ -182,11 +182,7 @@ def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list
     for iteration in range(iterations):
         here = table.at(iteration)
         begin = [{"mu": in_one(mu), "u": u} for mu, u in zip(columns, norms, strict=True)]
-        if kmeans.encrypt is not None:
-            here = here.reading(here.run(kmeans.encrypt, [_ranged(kmeans, mu) for mu in columns]))
-        right = _for_engines(kmeans.engines.distance, operands)
-        states = here.run(kmeans.distance, [_each(x, mu, "mu", "u") for x, mu in zip(right, begin, strict=True)])
-        assigned = here.run(kmeans.assign, states)
+        here, assigned = _assign(kmeans, here, operands, columns, begin)
         right = _for_engines(kmeans.engines.update, operands)
         sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(right, assigned, strict=True)])
         total = [
@@ -197,6 +193,31 @@ def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list
         norms = [state["u"] for state in after]
         found.append(_joined(layout, columns, after, assigned, total))
     return found
+
+
+def _assign(
+    kmeans: KMeans, table: Table, operands: Sequence[Shards], columns: Sequence[Shards], begin: Sequence[Arrays]
+) -> tuple[Table, list[Shards]]:
+    """Every party's positions; the table has the peers' encrypted centroids, where there are some."""
+    if kmeans.encrypt is not None:
+        table = table.reading(table.run(kmeans.encrypt, [_ranged(kmeans, mu) for mu in columns]))
+    right = _for_engines(kmeans.engines.distance, operands)
+    states = table.run(kmeans.distance, [_each(x, mu, "mu", "u") for x, mu in zip(right, begin, strict=True)])
+    return table, table.run(kmeans.assign, states)
+
+
+def run_prediction(kmeans: KMeans, rows: Real, centres: Real) -> Labels:
+    """The steps of `transforms.predict`: the clusters of normalised rows, from shares of centroids and norms."""
+    layout, table = kmeans.layout, Table.of(deal_plan(kmeans, 1), kmeans.engines.cipher)
+    own: list[Shards] = [own_matrices(layout, rows, party) for party in range(layout.parties)]
+    operands = table.run(kmeans.operand, own) if kmeans.engines.masked else own
+    mu = fixed.encode(centres)
+    shares = split(mu, layout.parties, seed=1)
+    norms = split((mu * mu).sum(axis=1, dtype=ring.DTYPE), layout.parties, seed=2)
+    columns: list[Shards] = [by_columns(kmeans, "mu", share) for share in shares]
+    begin = [{"mu": share, "u": u} for share, u in zip(shares, norms, strict=True)]
+    _, assigned = _assign(kmeans, table, operands, columns, begin)
+    return _labels(layout, assigned)
 
 
 def run_centres(
@@ -286,18 +307,23 @@ def _joined(
     assigned: Sequence[Shards],
     total: Sequence[Arrays],
 ) -> Iteration:
-    labels = [
-        _opened_labels([party[shard]["c"] for party in assigned], place.block.rows)
-        for shard, place in enumerate(layout.places())
-    ]
     (stop,) = {bool(state["stop"][0]) for state in states}
     return Iteration(
         centres=fixed.decode(ring.total(in_one(each) for each in columns)),
-        labels=np.concatenate(labels),
+        labels=_labels(layout, assigned),
         counts=ring.decode(_total(total, "n")),
         stop=stop,
         inertia=float(fixed.decode(_total(states, "inertia"))[0]) if "inertia" in states[0] else None,
     )
+
+
+def _labels(layout: Layout, assigned: Sequence[Shards]) -> Labels:
+    """The clusters of all rows, that the parties' positions together are."""
+    labels = [
+        _opened_labels([party[shard]["c"] for party in assigned], place.block.rows)
+        for shard, place in enumerate(layout.places())
+    ]
+    return np.concatenate(labels)
 
 
 def _total(states: Sequence[Arrays], name: str) -> ring.Ring:

@@ -27,7 +27,9 @@ from veilmeans.io.exchange import Outgoing
 from veilmeans.io.keyring import Keyring, keep_peer, load_keyring, make_own
 from veilmeans.io.triples import TripleStore
 from veilmeans.pipelines.ciphers import exchange_keys
+from veilmeans.pipelines.jobs import job_plan
 from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.report import RunReport
 from veilmeans.pipelines.train import run_train
 from veilmeans.pipelines.triples import open_store
 from veilmeans.schemas.address import Address
@@ -152,6 +154,20 @@ def test_offline_again_keeps_the_keys_and_makes_the_same_bytes(made: Made, tmp_p
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_the_ciphertexts_of_a_store_are_counted_and_timed_by_the_stage_that_uses_them(made: Made) -> None:
+    for name in BOTH:
+        config = made.new.configs[name]
+        stages = RunReport(config.offline().run_folder).content["stages"]
+        blindings = job_plan(config).blindings(0, 0)
+        mine = {
+            stage: sum(each.count for each in asked if each.maker == config.me.index)
+            for stage, asked in blindings.items()
+        }
+        assert {stage: each["ciphertexts"] for stage, each in stages.items() if "ciphertexts" in each} == mine
+        assert all(stages[stage]["computed_us"] > 0 for stage in mine)
+        assert sum(mine.values()) > 0
 
 
 # Damage.

@@ -27,11 +27,13 @@ CONFIGURED = [
     "prepare",
     "inspect",
     "train",
+    "predict",
     "reveal",
     "status",
     "sums",
     "fill",
     "results",
+    "report",
 ]
 COMMANDS = ["version", "keys", "fingerprint", "init", "set", "fill", "demo", *CONFIGURED]
 MODULE = [sys.executable, "-m", "veilmeans.pipelines.cli"]

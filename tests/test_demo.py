@@ -6,9 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from test_html_report import check_page, footer
 from veilmeans.crypto.lloyd import lloyd, nearest
 from veilmeans.pipelines.demo import FEATURES, run_demo
 from veilmeans.pipelines.fraud import KINDS, distances, found, found_alone, make_transactions, scaled
+from veilmeans.pipelines.html_report import REPORT
+from veilmeans.pipelines.report import RunReport, total
+from veilmeans.schemas.config import JobConfig, load_config
 
 
 def test_the_demo_finds_the_fraud_and_the_clusters_of_plaintext_lloyd(
@@ -22,7 +26,21 @@ def test_the_demo_finds_the_fraud_and_the_clusters_of_plaintext_lloyd(
         folder = tmp_path / "demo" / name / "storage" / "runs" / "demo"
         result = json.loads((folder / "result.json").read_text())
         assert {"assignments", "centroids", "inertia", "iterations"} <= result.keys()
-        assert str(tmp_path) in output.replace("\n", "")
+        assert f"{name}'s report: {folder / REPORT}" in output.replace("\n", "")
+        check_report(load_config(tmp_path / "demo" / name / "config.yaml"), tmp_path)
+
+
+def check_report(config: JobConfig, folder: Path) -> None:
+    """Of a whole run, as its processes left it."""
+    page, numbers = (config.run_folder / REPORT).read_text(), RunReport(config.run_folder).content
+    check_page(page)
+    assert str(folder) not in page
+    assert "with the dealer" in page
+    assert f"<li>{numbers['iterations'][-1]['done']}<b>go on</b></li>" in page
+    assert footer(page)[:2] == [f"{len(numbers['stages'])}", f"{total(numbers['stages'], 'messages'):,}"]
+    peer = next(name for name in FEATURES if name != config.party)
+    values = (folder / "demo" / peer / "data.csv").read_text().split("\n")[1].split(",")[1:]
+    assert not [value for value in values if value in page]
 
 
 def test_neither_company_sees_the_fraud_alone() -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from veilmeans.pipelines.init import Example, config_text
-from veilmeans.pipelines.set_fields import as_yaml, parse_changes, set_command, set_fields
+from veilmeans.pipelines.set_fields import as_yaml, parse_changes, replaced_value, set_command, set_fields
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError
 
@@ -63,15 +63,16 @@ def test_an_empty_value_is_filled(file: Path) -> None:
         ("kmeans.colour=3", "kmeans.colour: Extra inputs are not permitted"),
         ("kmeans.features.bank=3", "kmeans.features: must name exactly payco, shop"),
         ("kmeans.rows.payco=3", "kmeans.rows: must be one number"),
-        ("kmeans.reveal={}", "kmeans.reveal is written in"),
+        ("kmeans.id=3", "kmeans.id is written in"),
         ("kmeans.columns=[a", "the value of kmeans.columns is no YAML: '[a'"),
         ("kmeans.rows", "'kmeans.rows' is no change: write FIELD=VALUE"),
         ("kmeans..rows=3", "'kmeans..rows=3' is no change"),
     ],
 )
 def test_what_would_be_wrong_is_refused_and_nothing_is_written(file: Path, change: str, sentence: str) -> None:
-    if change == "kmeans.reveal={}":
-        file.write_text(file.read_text() + "sums:\n")  # something follows the block
+    if change == "kmeans.id=3":  # a reference to what stands elsewhere
+        text = file.read_text().replace("party: payco", "party: &who payco").replace("id: id", "id: *who")
+        file.write_text(text)
     other, before = file.with_name("other.yaml"), file.read_text()
     other.write_text(before)
     with pytest.raises(ConfigError) as told:
@@ -86,6 +87,33 @@ def test_one_file_that_would_be_wrong_keeps_all_as_they_are(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"other.yaml: kmeans.clusters: 50 clusters of 20 rows"):
         set_fields(dict.fromkeys([file, other], parse_changes(["kmeans.rows=20"])))
     assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: 1 # one\nb: 2\n", "a: 9 # one\nb: 2\n"),
+        ("a:\n- x\n- y\n# after\nb: 2\n", "a: 9\n# after\nb: 2\n"),
+        ("a:\n  x: 1\n  y:\n    - 2 # two\nb: 2\n", "a: 9 # two\nb: 2\n"),
+        ("a:\nb: 2\n", "a: 9\nb: 2\n"),
+        ("{b: 2, a: [1,\n 2]}", "{b: 2, a: 9}"),
+        ("# top\nb: 2\n", "# top\na: 9\nb: 2\n"),
+        ("{b: 2}", "{a: 9, b: 2}"),
+        ("a: 'it''s' # that\n", "a: 9 # that\n"),
+        ("a: &x [1]\nb: 3\n", "a: 9\nb: 3\n"),
+    ],
+)
+def test_a_value_in_any_style(text: str, expected: str) -> None:
+    found = replaced_value(text, "a", 9)
+    assert found == expected
+    assert yaml.safe_load(found)["a"] == 9
+
+
+def test_values_below_others() -> None:
+    text = "k:\n  # own\n  r: {c: [x], i: []} # who\n  z: 1\nl: 2\n"
+    for field, value in {"k.r.c": [], "k.p": {"m": 1}, "l": 3}.items():
+        text = replaced_value(text, field, value)
+    assert text == "k:\n  # own\n  p: {m: 1}\n  r: {c: [], i: []} # who\n  z: 1\nl: 3\n"
 
 
 def test_a_field_is_set_once() -> None:

@@ -40,6 +40,14 @@ def write_start(job: Job, seat: OpenSeat, share: ring.Ring, squares: ring.Ring, 
 
 def whole_iteration(job: Job, seat: OpenSeat) -> int:
     """All rounds of all shards; how many iterations are done."""
+    update = job.kmeans.engines.update
+    states = {s: {**state, **load_operands(job, seat, s, update)} for s, state in assign_whole(job, seat).items()}
+    sums = run_and_report(job.kmeans.update, seat, states)
+    return finish_whole(job, seat, add_up(sums.values(), moduli_of(job)))
+
+
+def assign_whole(job: Job, seat: OpenSeat) -> dict[int, Arrays]:
+    """Each shard's positions of the nearest centroids, which are kept."""
     encrypt_whole(job, seat)
     begin, engines = load_centres(job, seat), job.kmeans.engines
     states: dict[int, Arrays] = {s: {**load_operands(job, seat, s, engines.distance), **begin} for s in job.shards}
@@ -47,9 +55,7 @@ def whole_iteration(job: Job, seat: OpenSeat) -> int:
     states = run_and_report(job.kmeans.assign, seat, states)
     for shard, state in states.items():
         keep_assignments(seat, shard, state)
-    states = {s: {**state, **load_operands(job, seat, s, engines.update)} for s, state in states.items()}
-    sums = run_and_report(job.kmeans.update, seat, states)
-    return finish_whole(job, seat, add_up(sums.values(), moduli_of(job)))
+    return states
 
 
 def encrypt_whole(job: Job, seat: OpenSeat) -> None:

@@ -4,7 +4,7 @@ A step is a `Protocol` of one or more rounds. The stages of its rounds are calle
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from veilmeans.transforms.kmeans import KMeans
@@ -42,6 +42,8 @@ _STEPS = (
     Step("reveal-centres", "centroids, inertia, to whom they are due", "", Over.ONE, "end", ("finish",)),
 )
 """All that can be, in the order in which it runs."""
+_TRAINING = {"norms", "update", "reciprocal", "unmask", "quotient", "finish"}
+"""What a prediction does not do."""
 
 
 def steps_of(kmeans: KMeans, statistics: str | None = None, opened: Collection[str] = ()) -> tuple[Step, ...]:
@@ -49,10 +51,15 @@ def steps_of(kmeans: KMeans, statistics: str | None = None, opened: Collection[s
     absent = {"extremes", "moments", "reveal-assignments", "reveal-centres"} - {statistics, *opened}
     absent |= set() if kmeans.engines.masked else {"operand"}
     absent |= {name for name in ("encrypt", "unmask") if getattr(kmeans, name) is None}
+    absent |= _TRAINING if kmeans.predicts else set()
     present = [step for step in _STEPS if step.name not in absent]
     names = {step.name for step in present}
     return tuple(
-        Step(step.name, step.does, step.phase, step.over, step.when, tuple(n for n in step.after if n in names))
+        replace(
+            step,
+            when="once" if kmeans.predicts and step.when == "iteration" else step.when,
+            after=tuple(name for name in step.after if name in names),
+        )
         for step in present
     )
 

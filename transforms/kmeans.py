@@ -6,7 +6,8 @@ each iteration  [encrypt over shards of columns] →
                 [unmask over shards of columns] →
                 reciprocal of the counts, quotient (F_SCU's division) over shards of columns, finish (F_CSC)
 
-What is in brackets is there where an owner's product is homomorphic (`sparse`).
+What is in brackets is there where an owner's product is homomorphic (`sparse`). A prediction has operands, [encrypt],
+distance and assign, once.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from veilmeans.transforms.update import update
 
 @dataclass(frozen=True)
 class KMeans:
-    """What the protocols of one job depend on; known to all parties and the dealer."""
+    """What the protocols of one job depend on; known to all parties and the dealer. `predicts`: it only assigns."""
 
     layout: Layout
     k: int
@@ -41,6 +42,7 @@ class KMeans:
     work: Centres
     columns_per_shard: int
     engines: Engines
+    predicts: bool = False
 
     @property
     def column_shards(self) -> list[slice]:
@@ -67,7 +69,7 @@ class KMeans:
     @property
     def unmask(self) -> Protocol | None:
         """After the sums of all shards."""
-        wide = self.k > 1 and any(self.engines.update)
+        wide = self.k > 1 and any(self.engines.update) and not self.predicts
         return unmask(Wide(self.layout, self.engines.update)) if wide else None
 
     @property
@@ -98,11 +100,7 @@ class KMeans:
             *masked,
             Work(self.distance, self._distance_shapes),
             Work(self.assign, self._assign_shapes),
-            Work(self.update, self._update_shapes),
-            Work(self.norms, self._quotient_shapes, Over.COLUMNS, first=True),
-            Work(self.reciprocal, self._single_shapes, Over.ONE),
-            Work(self.quotient, self._quotient_shapes, Over.COLUMNS),
-            Work(self.finish, self._single_shapes, Over.ONE),
+            *(() if self.predicts else self._centre_works()),
             *(Work(protocol, self._wide_shapes, Over.COLUMNS) for protocol in ciphers),
             *extra,
         )
@@ -110,6 +108,16 @@ class KMeans:
             Block(self.k, (each.stop - each.start,), each.start if ciphers else 0) for each in self.column_shards
         )
         return Plan(works, tuple(place.block for place in self.layout.places()), columns)
+
+    def _centre_works(self) -> tuple[Work, ...]:
+        """From assignments to new centroids, and the norms of the first."""
+        return (
+            Work(self.update, self._update_shapes),
+            Work(self.norms, self._quotient_shapes, Over.COLUMNS, first=True),
+            Work(self.reciprocal, self._single_shapes, Over.ONE),
+            Work(self.quotient, self._quotient_shapes, Over.COLUMNS),
+            Work(self.finish, self._single_shapes, Over.ONE),
+        )
 
     def _operand_shapes(self, block: Block) -> Sequence[Shapes]:
         dense: Sequence[Shapes] = [{"x": ((block.rows, width), "uint64")} for width in block.widths]

@@ -39,6 +39,7 @@ from veilmeans.transforms.job import (
     stopped,
 )
 from veilmeans.transforms.kmeans import KMeans
+from veilmeans.transforms.seat import OpenSeat
 from veilmeans.transforms.totals import add_up, column_range, moduli_of, sums_by_columns
 from veilmeans.transforms.triples import CheckTriples, check_shard
 
@@ -171,12 +172,16 @@ class WholeIteration(Seated):
         self.manifest = manifest
 
     def process(self, done: int) -> Iterator[int]:
-        job, seat = self.job, self.seat
-        if stopped(kept(seat).read(done)):
+        if stopped(kept(self.seat).read(done)):
             return
-        for shard in max(job.shards, job.column_shards, key=len):
-            check_shard(seat.triples, self.manifest, seat.iteration, shard)
-        yield whole_iteration(job, seat)
+        check_all(self.job, self.seat, self.manifest)
+        yield whole_iteration(self.job, self.seat)
+
+
+def check_all(job: Job, seat: OpenSeat, manifest: Manifest) -> None:
+    """Whether the store that a worker sees has all shards of this iteration."""
+    for shard in max(job.shards, job.column_shards, key=len):
+        check_shard(seat.triples, manifest, seat.iteration, shard)
 
 
 @dataclass
@@ -193,15 +198,9 @@ class LloydIteration(beam.PTransform):
         job = self.job
         if job.whole:
             return done | "Iterate" >> beam.ParDo(WholeIteration(job, self.manifest)).with_output_types(int)
-        ready = beam.pvalue.AsList(done | "Encrypt" >> EncryptCentres(job))
         sums = (
             done
-            | "Shards" >> beam.ParDo(ListShards(job)).with_output_types(int)
-            | "Spread" >> beam.Reshuffle()
-            | "Load" >> beam.ParDo(LoadShard(job), ready).with_output_types(tuple[int, Shard])
-            | "Check triples" >> CheckTriples(job.seat, self.manifest)
-            | "Distance" >> RunProtocol(job.kmeans.distance, job.seat)
-            | "Assign" >> RunProtocol(job.kmeans.assign, job.seat)
+            | "Rows" >> AssignRows(job, self.manifest)
             | "Keep" >> beam.ParDo(KeepAndReload(job)).with_output_types(tuple[int, Shard])
             | "Update" >> RunProtocol(job.kmeans.update, job.seat)
         )
@@ -212,6 +211,27 @@ class LloydIteration(beam.PTransform):
             | "One key" >> beam.MapTuple(_under_one_key).with_output_types(tuple[int, Shard])
             | "Sum" >> beam.CombinePerKey(SumShares(moduli_of(job)))
             | "Centres" >> beam.ParDo(FinishWhole(job)).with_output_types(int)
+        )
+
+
+@dataclass
+class AssignRows(beam.PTransform):
+    """done in; out each shard of rows, with the positions of their nearest centroids as "c"."""
+
+    job: Job
+    manifest: Manifest
+
+    def expand(self, done: beam.PCollection[int]) -> beam.PCollection[tuple[int, Shard]]:
+        job = self.job
+        ready = beam.pvalue.AsList(done | "Encrypt" >> EncryptCentres(job))
+        return (
+            done
+            | "Shards" >> beam.ParDo(ListShards(job)).with_output_types(int)
+            | "Spread" >> beam.Reshuffle()
+            | "Load" >> beam.ParDo(LoadShard(job), ready).with_output_types(tuple[int, Shard])
+            | "Check triples" >> CheckTriples(job.seat, self.manifest)
+            | "Distance" >> RunProtocol(job.kmeans.distance, job.seat)
+            | "Assign" >> RunProtocol(job.kmeans.assign, job.seat)
         )
 
 

@@ -92,7 +92,7 @@ class Seat:
     def open(self) -> OpenSeat:
         """Read the secrets and connect; called where the rounds run."""
         config = self.config
-        seed = prg.derive(read_secret(config.seed), f"run {config.run} {self.binding}")
+        seed = run_seed(config, self.binding)
         return OpenSeat(
             party=config.me,
             run=config.run,
@@ -119,6 +119,11 @@ class Seat:
         return StoreRun(TripleStore.open(self.config.store_folder), self.store_number)
 
 
+def run_seed(config: JobConfig, binding: str) -> bytes:
+    """The secret of a run, from which its masks and the key of its files are derived."""
+    return prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
+
+
 def checkpoints(folder: Path, seed: bytes) -> Checkpoints:
     """What a party keeps of a run, under a key of its seed there."""
     return Checkpoints(folder, prg.derive(seed, "checkpoints"))
@@ -139,7 +144,8 @@ def _encrypted_centroids(kept: Checkpoints, iteration: int, peer: int) -> Cipher
 
 @dataclass
 class Tally:
-    """Messages, bytes, and the seconds in one stage: waited for messages, computed, handing messages over."""
+    """Messages, bytes, the seconds in one stage (waited for messages, computed, handing them over), and ciphertexts
+    made beforehand."""
 
     messages: int = 0
     bytes_sent: int = 0
@@ -147,6 +153,7 @@ class Tally:
     waited: float = 0.0
     computed: float = 0.0
     handed_over: float = 0.0
+    ciphertexts: int = 0
 
     def counts(self) -> dict[str, int]:
         """As whole numbers, under the names they have in Beam's metrics."""
@@ -157,6 +164,7 @@ class Tally:
             "waited_us": round(self.waited * 1e6),
             "computed_us": round(self.computed * 1e6),
             "handed_over_us": round(self.handed_over * 1e6),
+            "ciphertexts": self.ciphertexts,
         }
 
 
