@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint docs bench bench-sparse test-data test-flink clean
+.PHONY: demo test lint docs bench bench-sparse test-data test-flink test-sklearn clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not flink and not prism and not data" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not flink and not prism and not data and not sklearn" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -43,6 +43,10 @@ test-data: $(READY)
 test-flink: $(READY)
 	$(BIN)/python tests/engines.py
 	$(BIN)/python -m pytest -m "flink or prism"
+
+# scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.
+test-sklearn: $(READY)
+	$(BIN)/python -m pytest -m sklearn -n 2
 
 clean:
 	rm -rf $(VENV) .cache build demo src/*.egg-info

@@ -23,8 +23,8 @@ import pyarrow.parquet
 import yaml
 from scipy.sparse import csr_array, save_npz, vstack
 
-from veilmeans.pipelines.demo import free_ports
 from veilmeans.pipelines.init import Example, write_trial
+from veilmeans.pipelines.local import free_ports
 
 PARTIES = ("payco", "shop")
 BLOCK = 1 << 18

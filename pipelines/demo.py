@@ -6,14 +6,7 @@ result with plaintext Lloyd on both companies' data, which only a demo can do.
 """
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +32,7 @@ from veilmeans.pipelines.fraud import (
 from veilmeans.pipelines.html_report import REPORT
 from veilmeans.pipelines.init import Example, write_trial
 from veilmeans.pipelines.jobs import layout_of
+from veilmeans.pipelines.local import free_ports, run_parties
 from veilmeans.pipelines.prepare import kmeans_job
 from veilmeans.pipelines.report import sent
 from veilmeans.pipelines.start import start_rows
@@ -57,9 +51,9 @@ def run_demo(folder: Path, rows: int, exchange: str) -> None:
     columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
     console.print(f"{rows:,} transactions × {sum(FEATURES.values())} features ({columns}); exchange by {exchange}")
     with console.status("offline: the dealer and the companies make masks; no data are read"):
-        offline = _run_processes(folder, "offline", (*FEATURES, DEALER))
+        offline = run_parties(folder, "offline", (*FEATURES, DEALER))
     with console.status("online: the companies cluster their transactions together"):
-        online = _run_processes(folder, "train", tuple(FEATURES))
+        online = run_parties(folder, "train", tuple(FEATURES))
     console.print(_outcome(folder, transactions))
     console.print(_costs(folder, offline, online))
     for name in FEATURES:
@@ -101,36 +95,6 @@ def check_demo(folder: Path, exchange: str) -> None:
     strangers = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)] if folder.exists() else []
     if strangers:
         raise ConfigError(f"{folder} holds {strangers[0]!r}, which no demo wrote: choose another --folder")
-
-
-def _run_processes(folder: Path, command: str, names: Sequence[str]) -> float:
-    """Start everyone as a real party would; if one fails, its own sentence is the demo's. Seconds until all ended."""
-    start = time.perf_counter()
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with ExitStack() as stack:
-        running = {}
-        for name in names:
-            log = stack.enter_context((folder / name / "log.txt").open("a"))
-            line = [sys.executable, "-m", "veilmeans.pipelines.cli", command, "--config"]
-            process = subprocess.Popen(
-                [*line, str(folder / name / "config.yaml")], stdout=log, stderr=log, env=environment
-            )
-            stack.callback(_end, process)
-            running[name] = process
-        while running:
-            time.sleep(0.05)
-            for name in [name for name, process in running.items() if process.poll() is not None]:
-                code = running.pop(name).returncode
-                if code:
-                    last = (folder / name / "log.txt").read_text().strip().splitlines()[-1:]
-                    raise VeilmeansError(f"{name} ended with {' '.join(last) or f'exit code {code}'}")
-    return time.perf_counter() - start
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.terminate()
-        process.wait()
 
 
 def _outcome(folder: Path, transactions: Transactions) -> Table:
@@ -177,7 +141,7 @@ def _centres(folder: Path, transactions: Transactions) -> dict[str, Real]:
 
 
 def _costs(folder: Path, offline: float, online: float) -> Table:
-    title = f"offline {offline:.1f} s, online {online:.1f} s, start-up of each Python process included"
+    title = f"offline {offline:.1f} s, online {online:.1f} s"
     table = Table("party", "offline MB received", "online MB sent", "online seconds", title=title)
     for name in FEATURES:
         report = _report(folder, name)
@@ -194,12 +158,3 @@ def _report(folder: Path, name: str) -> dict[str, Any]:
 
 def _run_folder(folder: Path, name: str) -> Path:
     return folder / name / "storage" / "runs" / "demo"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

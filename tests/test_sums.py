@@ -15,7 +15,7 @@ from veilmeans.crypto import ring
 from veilmeans.io import handshake
 from veilmeans.io.exchange import Outgoing
 from veilmeans.io.triples import Manifest, TripleStore
-from veilmeans.pipelines import demo, offline, party, sums
+from veilmeans.pipelines import offline, party, sums
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
@@ -128,30 +128,6 @@ def test_a_party_with_other_terms_ends_everyone_with_a_sentence(tmp_path: Path) 
     assert ended["payco"][1].splitlines()[-1].startswith("error: engine.rows_per_shard is 2 here and 3 at shop")
     assert ended["notary"][1].splitlines()[-1].startswith("error: engine.rows_per_shard is 2 here and 3 at shop")
     assert not any("Traceback" in output for _, output in ended.values())
-
-
-# The demo.
-
-
-def test_the_demo_ends_with_the_sentence_of_whoever_failed_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The parties would wait for the dealer for two minutes."""
-    monkeypatch.setattr(demo, "sys", FakePython(tmp_path))
-    for name in (*demo.FEATURES, demo.DEALER):
-        (tmp_path / name).mkdir()
-    with pytest.raises(demo.VeilmeansError, match="dealer ended with error: no luck"):
-        demo._run_processes(tmp_path, "offline", (*demo.FEATURES, demo.DEALER))
-
-
-class FakePython:
-    """`sys.executable` that waits for ever as a party, and fails as the dealer."""
-
-    def __init__(self, folder: Path) -> None:
-        script = folder / "python"
-        script.write_text('#!/bin/sh\ncase "$*" in */dealer/*) echo "error: no luck"; exit 5;; esac\nexec sleep 600\n')
-        script.chmod(0o700)
-        self.executable = str(script)
 
 
 # What a party does around its pipeline, in this process.
