@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 PUBLIC = (
+    "pipelines.estimator.VeilKMeans",
     "schemas.config.load_config",
     "pipelines.init.Example",
     "pipelines.init.write_examples",
@@ -23,6 +24,11 @@ PUBLIC = (
     "pipelines.prepare.prepare_data",
     "pipelines.offline.run_offline",
     "pipelines.train.run_train",
+    "pipelines.predict.run_predict",
+    "pipelines.plan_kmeans.plan_ahead",
+    "pipelines.estimate.JobPlan",
+    "pipelines.compare.compare",
+    "pipelines.html_report.write_report",
     "pipelines.status.show_status",
     "pipelines.later.run_reveal",
     "pipelines.sums.run_sums",

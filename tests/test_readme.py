@@ -56,14 +56,15 @@ BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
 def test_the_readme_names_the_commands_that_are_run_here() -> None:
     assert [command.split()[1] for command in readme_commands()] == [
         "init", "init", "keys", "fingerprint", "inspect", "set", "prepare", "plan", "offline", "train", "train",
-        "status", "results", "reveal", "gateway",
+        "status", "results", "report", "plan", "predict", "predict", "reveal", "gateway",
     ]  # fmt: skip
 
 
 def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     folder = example("kmeans", tmp_path)
     trial, apart, keys, fingerprint, inspect, *others = readme_commands()
-    change, prepare, plan, offline, dry_run, train, status, results, reveal, gateway = others
+    change, prepare, plan, offline, dry_run, train, status, results, report, compare, *others = others
+    new, predict, reveal, gateway = others
     for init, name in ((trial, "trial"), (apart, "apart")):
         done(folder, init)
         assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*ALL}
@@ -83,6 +84,8 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
     assert "example-1" in done(folder, status)[0]
     assert [each in done(folder, results)[0] for each in ("our rows in it", "amount", "visits")] == [True, True, False]
     results = {name: folder / f"storage/{name}/runs/example-1" for name in BOTH}
+    assert "report.html" in done(folder, report)[0]
+    assert "payco in run 'example-1', 3 iterations: planned, measured" in done(folder, compare)[0]
     found = {name: parquet.read_table(next(each.rglob("assignments.parquet"))) for name, each in results.items()}
     assert found["payco"] == found["shop"]
     assert (found["payco"].num_rows, len(set(found["payco"]["cluster"].to_pylist()))) == (60, 3)
@@ -98,6 +101,14 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
     running.process.terminate()
     assert running.wait()[0] == 0
     assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, True]
+    done(folder, new, BOTH)
+    done(folder, new.replace(" --data new-payco.csv", ""), ["dealer"])
+    done(folder, offline.replace("payco.yaml", "may-payco.yaml"), ALL)
+    done(folder, predict, BOTH)
+    known = dict(zip(*(found["payco"][name].to_pylist() for name in ("customer", "cluster")), strict=True))
+    opened = [parquet.read_table(folder / f"storage/{name}/runs/may/assignments.parquet") for name in BOTH]
+    assert opened[0] == opened[1]
+    assert opened[0]["cluster"].to_pylist() == [known[each] for each in ("1001", "1060", "1020", "1040")]
 
 
 def test_the_commands_for_sums_run_on_their_example(tmp_path: Path) -> None:
