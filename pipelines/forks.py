@@ -34,7 +34,7 @@ from veilmeans.schemas.errors import VeilmeansError
 PRELOADED = (
     "veilmeans.pipelines.cli",
     "veilmeans.pipelines.offline",
-    "veilmeans.pipelines.train",
+    "veilmeans.pipelines.predict",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
 )
 """Also what a command imports only when it needs it."""
