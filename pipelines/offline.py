@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
@@ -53,6 +54,7 @@ def run_offline(config: JobConfig) -> Manifest:
     config = config.offline()
     heard = heard_before(config.run_folder, config.party, terms)
     if heard is not None and finished(config):
+        _forget_seeds(config)
         chosen = settle_engines(config, terms, heard)
         return manifest_of(config, job_plan(config, chosen), chosen)
     with seated(config) as exchange:
@@ -64,7 +66,8 @@ def run_offline(config: JobConfig) -> Manifest:
         costs = RunReport(config.run_folder)
         costs.begin(config)
         part(exchange, config, plan, manifest)
-        say_farewell(exchange, config, manifest.iterations, _patience(config, manifest))
+        if say_farewell(exchange, config, manifest.iterations, _patience(config, manifest)):
+            _forget_seeds(config)
         costs.end()
     return manifest
 
@@ -224,7 +227,16 @@ def _dealt(exchange: Exchange, key: Key, expected: Arrays, timeout: float) -> di
 
 def _seeds(config: JobConfig) -> list[bytes]:
     """One seed for each party from a fresh secret of the store, kept so that a dealer started again deals the same."""
-    file = config.run_folder / "dealer.seed"
+    file = _seed_file(config)
     if not file.exists():
         write_secret(file, os.urandom(SEED_SIZE))
     return [derive(read_secret(file), f"party {name}") for name in config.parties]
+
+
+def _forget_seeds(config: JobConfig) -> None:
+    """Every party has its store: the dealer need not know the masks any longer."""
+    _seed_file(config).unlink(missing_ok=True)
+
+
+def _seed_file(config: JobConfig) -> Path:
+    return config.run_folder / "dealer.seed"

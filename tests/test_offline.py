@@ -123,7 +123,7 @@ def everything_sent(configs: Mapping[str, JobConfig]) -> set[str]:
 
 
 def test_the_dealer_sees_shapes_and_names_and_never_data(tmp_path: Path) -> None:
-    """All that a dealer's folder holds after a store was made and used, word for word."""
+    """All that a dealer's folder holds after a store was made and used, word for word: its seed is gone."""
     configs = set_up(tmp_path, 2, "gateway", {})
     all_done(run_all("offline", configs, tmp_path))
     all_done(run_all("sums", members(configs), tmp_path))
@@ -131,7 +131,7 @@ def test_the_dealer_sees_shapes_and_names_and_never_data(tmp_path: Path) -> None
     peers = ("payco", "shop")
     bound = {f"runs/store-october/bound.{a}.json" for p in peers for a in (f"{p}-to-notary", f"notary-to-{p}")}
     farewells = {f"inbox/store-october/1/farewell/0.{p}.notary.msg" for p in peers}
-    own = {f"runs/store-october/{name}" for name in ("dealer.seed", "farewell", "report.json")}
+    own = {f"runs/store-october/{name}" for name in ("farewell", "report.json")}
     assert set(kept) == bound | farewells | own
     for name in bound:
         said = json.loads(kept[name])
