@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from veilmeans.pipelines.costs import Costs, Estimates, Owner, estimate, short
+from veilmeans.pipelines.costs import Costs, Estimates, Owner, estimate
+from veilmeans.pipelines.units import short
 
 ENGINES = ("beaver", "he")
 LARGEST_SHARD = 250_000_000

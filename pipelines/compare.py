@@ -18,7 +18,8 @@ from rich.console import Group, RenderableType
 from veilmeans.pipelines.estimate import JobPlan, Json
 from veilmeans.pipelines.plan_kmeans import plan_ahead
 from veilmeans.pipelines.reveal import digest_of
-from veilmeans.pipelines.show_plan import seconds, size, table
+from veilmeans.pipelines.show_plan import table
+from veilmeans.pipelines.units import seconds, size
 from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError

@@ -22,6 +22,7 @@ from typing import Any
 
 from veilmeans.crypto.multiexp import column_multiplications, row_multiplications
 from veilmeans.crypto.sparse_product import SparseProduct
+from veilmeans.pipelines.units import short
 from veilmeans.schemas.config import Shape
 from veilmeans.transforms.homomorphic import TABLE_BYTES
 
@@ -83,11 +84,6 @@ class Costs:
         if not isinstance(content, Mapping) or set(content) != {field.name for field in fields(cls)}:
             raise ValueError("costs have other fields")
         return cls(**content)
-
-
-def short(number: float) -> str:
-    """With three digits, or all of those before the point."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def slowest(several: Iterable[Costs]) -> Costs:

@@ -14,9 +14,9 @@ from veilmeans.pipelines.offline import check_offline
 from veilmeans.pipelines.party import finished
 from veilmeans.pipelines.reveal import Finished, policy_of, read_shares, require_inertia
 from veilmeans.pipelines.settle import choices, left_open, own_costs
-from veilmeans.pipelines.show_plan import seconds, size
 from veilmeans.pipelines.store_size import offline_of
 from veilmeans.pipelines.traffic import steps_with_stages, traffic_of
+from veilmeans.pipelines.units import seconds, size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.transforms.engines import Chosen

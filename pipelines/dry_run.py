@@ -13,7 +13,7 @@ from veilmeans.pipelines.demo import DEALER, FEATURES, check_demo
 from veilmeans.pipelines.init import Example, check_free, write_examples, write_trial
 from veilmeans.pipelines.keys import check_keys, key_files
 from veilmeans.pipelines.prepare import prepare_data
-from veilmeans.pipelines.show_plan import size
+from veilmeans.pipelines.units import size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from veilmeans.pipelines.choice import Choice
-from veilmeans.pipelines.costs import Estimate, short
+from veilmeans.pipelines.costs import Estimate
 from veilmeans.pipelines.estimate import EngineChoice, Json
+from veilmeans.pipelines.units import short
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.engines import Chosen
 

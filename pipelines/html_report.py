@@ -24,8 +24,9 @@ from veilmeans.pipelines.prepare import kmeans_job, runs_whole
 from veilmeans.pipelines.report import RunReport
 from veilmeans.pipelines.reveal import public_job
 from veilmeans.pipelines.shown_config import shown_config
-from veilmeans.pipelines.spent import PHASES, Cost, by_phase, by_step, duration, size, time_charts, traffic_charts
+from veilmeans.pipelines.spent import PHASES, Cost, by_phase, by_step, time_charts, traffic_charts
 from veilmeans.pipelines.told import COSTS, KEY, Told, crossing, moment, period, told
+from veilmeans.pipelines.units import duration, size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.jobs import KMeansJob

@@ -97,7 +97,7 @@ def manifest_of(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:
     return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
 
 
-def _terms(config: JobConfig, work: str, keep: bool) -> dict[str, Terms]:
+def _terms(config: JobConfig, work: str, keep: bool = True) -> dict[str, Terms]:
     """What each member is told. Fields are compared in order of their names: the digest's sorts last."""
     agreed = {
         **agreed_terms(config),

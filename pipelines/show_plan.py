@@ -7,25 +7,11 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from veilmeans.pipelines.costs import short
 from veilmeans.pipelines.estimate import EngineChoice, JobPlan, Offline, Seconds, Traffic
+from veilmeans.pipelines.units import seconds, short, size
 from veilmeans.transforms.dag import Step
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _WHEN = {"before": "opened before the first", "iteration": "opened in each iteration", "end": "opened at the end"}
-
-
-def size(number: float) -> str:
-    """Bytes in a unit that leaves three digits."""
-    unit = 0
-    while number >= 999.5 and unit < len(_UNITS) - 1:
-        number, unit = number / 1000, unit + 1
-    return f"{number:.3g} {_UNITS[unit]}"
-
-
-def seconds(number: float) -> str:
-    """To a millisecond, and to three digits."""
-    return f"{number:.3f}" if number < 1 else short(number)
 
 
 def plain_table(title: str) -> Table:

@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from veilmeans.pipelines.drawing import draw_bar
 from veilmeans.pipelines.report import Stages, total
+from veilmeans.pipelines.units import duration, size
 from veilmeans.transforms.dag import Step, step_of
 
 PHASES = {"S1": "S1 distances", "S2": "S2 assignment", "S3": "S3 centroids", "": "before and after"}
@@ -126,20 +127,3 @@ def _traffic_bar(name: str, phase: str, cost: Cost, whole: float) -> Bar:
     words = f"{name}: sent {size(cost.sent)}, received {size(cost.received)}"
     picture = draw_bar([("computed", cost.sent), ("waited", cost.received)], whole, phase, words)
     return Bar(name, size(cost.moved), picture)
-
-
-def duration(seconds: float) -> str:
-    """Three digits or so, in the unit that fits."""
-    if seconds < 0.0995:
-        return f"{seconds * 1e3:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def size(count: float) -> str:
-    """Bytes in the unit that fits."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:,.{1 if count >= 10 * factor else 2}f} {unit}"
-    return f"{count:.0f} B"

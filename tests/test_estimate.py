@@ -22,9 +22,10 @@ from veilmeans.io.triples import Manifest, TripleStore
 from veilmeans.pipelines.estimate import JobPlan, Seconds, Traffic
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.plan_kmeans import plan_ahead
-from veilmeans.pipelines.show_plan import show_plan, size
+from veilmeans.pipelines.show_plan import show_plan
 from veilmeans.pipelines.store_size import offline_of
 from veilmeans.pipelines.traffic import steps_with_stages, traffic_of
+from veilmeans.pipelines.units import size
 from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.config import JobConfig, TriplesConfig
 from veilmeans.schemas.errors import ConfigError

@@ -20,8 +20,8 @@ from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.report import RunReport, sent, total
 from veilmeans.pipelines.reveal import digest_of, public_job
 from veilmeans.pipelines.shown_config import shown_config
-from veilmeans.pipelines.spent import duration, size
 from veilmeans.pipelines.told import period
+from veilmeans.pipelines.units import duration, size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.jobs import RevealConfig
@@ -280,7 +280,7 @@ def test_a_period_names_one_day_once() -> None:
 def test_numbers_are_told_in_the_unit_that_fits() -> None:
     told = {0: "0 ms", 0.0994: "99 ms", 0.1: "0.10 s", 9.994: "9.99 s", 119.9: "119.9 s", 120: "2.0 min", 7200: "2.0 h"}
     assert {seconds: duration(seconds) for seconds in told} == told
-    sizes = {0: "0 B", 999: "999 B", 1000: "1.00 kB", 12_345: "12.3 kB", 1_500_000: "1.50 MB", 5 * 10**12: "5,000.0 GB"}
+    sizes = {0: "0 B", 999: "999 B", 1000: "1 kB", 12_345: "12.3 kB", 1_500_000: "1.5 MB", 5 * 10**12: "5 TB"}
     assert {count: size(count) for count in sizes} == sizes
 
 
