@@ -26,6 +26,7 @@ from veilmeans.crypto.sparse_product import Cipher
 from veilmeans.io.exchange import Outgoing
 from veilmeans.io.keyring import Keyring, keep_peer, load_keyring, make_own
 from veilmeans.io.triples import TripleStore
+from veilmeans.pipelines import offline
 from veilmeans.pipelines.ciphers import exchange_keys
 from veilmeans.pipelines.jobs import job_plan
 from veilmeans.pipelines.offline import run_offline
@@ -85,6 +86,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     ours.setLevel(logging.DEBUG)
     with pytest.MonkeyPatch.context() as patch:
         keep_messages(patch)
+        patch.setattr(offline, "_forget_seeds", lambda _: None)  # as before the store is complete everywhere
         new = make(folder / "new")
         used = new.copied(folder / "used")
         together(run_train, {name: used.configs[name] for name in BOTH})
