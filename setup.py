@@ -53,5 +53,5 @@ setup(
             "types-PyYAML>=6.0.12",
         ],
     },
-    entry_points={"console_scripts": ["veilmeans=veilmeans.pipelines.cli:main"]},
+    entry_points={"console_scripts": ["veilmeans=veilmeans.pipelines.cli:run"]},
 )

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -403,5 +404,22 @@ def main() -> None:
         sys.exit(known.code)
 
 
+def run() -> NoReturn:
+    """A command as a process of its own, which ends at once when it is done.
+
+    Otherwise the gRPC in Arrow Flight would wait two seconds at every exit for clients that nobody needs any more.
+    """
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # who read it may be gone
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NoReturn, cast
 
 import numpy as np
 
@@ -124,7 +124,6 @@ def serve() -> None:
             child = os.fork()
             if child == 0:
                 _run(arguments, log)
-                return
             numbers[child] = number
         while numbers:
             child, status = os.wait()
@@ -145,9 +144,9 @@ def _preload() -> None:
     gc.freeze()
 
 
-def _run(arguments: list[str], log: str) -> None:
+def _run(arguments: list[str], log: str) -> NoReturn:
     """Be the command."""
-    from veilmeans.pipelines.cli import main
+    from veilmeans.pipelines.cli import run
 
     threading.Thread(target=_end_with, args=(os.dup(0),), daemon=True).start()
     for number, file in enumerate((os.devnull, log, log)):
@@ -156,7 +155,7 @@ def _run(arguments: list[str], log: str) -> None:
         os.close(opened)
     logging.getLogger().handlers.clear()  # Beam made one when it was imported; a new process has none
     sys.argv = ["veilmeans", *arguments]
-    main()
+    run()
 
 
 def _end_with(pipe: int) -> None:
