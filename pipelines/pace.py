@@ -2,10 +2,11 @@
 
 A step of r rounds at one party, with b bytes sent, w words of masks, c bytes received and m messages takes about
 
-  computed  = r·barrier + m·message + (b + c)·byte + b·local + w·word + products         (`Costs` has word and products)
+  computed  = r·barrier + m·(message + gateway) + (b + c)·byte + b·local + w·word + products
   on a link = computed + r·round trip + (bytes of who sends most) / rate
 
-It knows nothing of other programs, of disks that sync slowly, nor of a runner other than Beam's own: an estimate.
+(`Costs` has word and products), and a pipeline of Beam's takes a moment to start. It knows nothing of other programs, of
+disks that sync slowly, nor of a runner other than Beam's own: an estimate.
 """
 
 import hashlib
@@ -33,18 +34,22 @@ _SMALL, _LARGE = 8, 1 << 20
 """Bytes of the messages that are measured."""
 _ROWS, _CLUSTERS = 1 << 12, 4
 _BARRIERS = 8
+GATEWAY = 1.2e-3
+"""What TLS, gRPC and waiting for each other take of a small message between two processes of one machine: not measured
+here, because a plan opens no port."""
 _TOUCHES = 1.5
 """How often a share of a triple is expanded: to send, and some of it again to receive."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds: of a message, of a byte in it, of arithmetic for a byte sent, of a Beam stage."""
+    """Seconds: of a message, of a byte in it, of arithmetic for a byte sent, of a Beam stage, of a pipeline's start."""
 
     message: float
     byte: float
     local: float
     barrier: float
+    pipeline: float
 
     def computed(self, counted: list[tuple[int, StageTrace]], party: int, word: float, staged: bool) -> float:
         """Of stages over shards, but for their products; `staged`: each is a Beam stage."""
@@ -57,7 +62,7 @@ class Pace:
                 bytes_sent += count * message.size * (party == message.sender)
             words += count * _words(stage, party)
         rounds = len({stage.name for _, stage in counted}) if staged else 0
-        moved = messages * self.message + bytes_moved * self.byte + bytes_sent * self.local
+        moved = messages * (self.message + GATEWAY) + bytes_moved * self.byte + bytes_sent * self.local
         return rounds * self.barrier + moved + _TOUCHES * words * word
 
 
@@ -80,7 +85,7 @@ def measure_pace(folder: Path, keep: bool = True) -> Pace:
         if kept["machine"] == machine():
             return Pace(**{name: float(value) for name, value in kept["seconds"].items()})
     small, large = _message(_SMALL), _message(_LARGE)
-    pace = Pace(small, max(0.0, large - small) / _LARGE, _local(), _barrier())
+    pace = Pace(small, max(0.0, large - small) / _LARGE, _local(), *_beam())
     if keep:
         write_json(file, {"machine": machine(), "seconds": asdict(pace)})
     return pace
@@ -111,11 +116,11 @@ def _local() -> float:
     return seconds_of(lambda: trace(protocol, shapes), sent)
 
 
-def _barrier() -> float:
-    """One more stage with a barrier in a pipeline of Beam's own runner."""
+def _beam() -> tuple[float, float]:
+    """One more stage with a barrier in a pipeline of Beam's own runner, and a pipeline with one."""
     sample_often()
     few, many = (min(_pipeline(stages) for _ in range(2)) for stages in (1, _BARRIERS))
-    return max(0.0, many - few) / (_BARRIERS - 1)
+    return max(0.0, many - few) / (_BARRIERS - 1), few
 
 
 def _pipeline(stages: int) -> float:

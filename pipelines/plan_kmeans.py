@@ -21,7 +21,7 @@ from veilmeans.pipelines.estimate import JobPlan, Offline, Opened, Seconds, Step
 from veilmeans.pipelines.jobs import kmeans_of, store_iterations
 from veilmeans.pipelines.pace import Pace, measure_pace
 from veilmeans.pipelines.party import finished
-from veilmeans.pipelines.prepare import runs_whole
+from veilmeans.pipelines.prepare import iterations_at_once, runs_whole
 from veilmeans.pipelines.settle import choices, own_costs
 from veilmeans.pipelines.store_size import disk_of, offline_of
 from veilmeans.pipelines.traffic import Counted, busiest, steps_with_stages, traffic_of
@@ -133,10 +133,19 @@ class _Timing:
         times = self.config.needed_kmeans.iterations if step.when == "iteration" else 1
         each = traffic_of(self.config, counted)
         computed = self.pace.computed(counted, self.config.me.index, self.costs.word, self._staged(step))
-        computed += self.products.get(step.name, 0.0)
+        computed += self.products.get(step.name, 0.0) + self._pipelines(step) * self.pace.pipeline
         most = busiest(counted)
         links = {n: computed + each.rounds * link.round_trip + most / link.rate for n, link in self.links.items()}
         return StepPlan(step, times, each, Seconds(computed, links))
+
+    def _pipelines(self, step: Step) -> float:
+        """How many pipelines begin with this step, each time that it is done; a prediction is one."""
+        if step.name == "reveal-assignments" or (step.name == "operand" and not self.kmeans.predicts):
+            return 1.0
+        if step.name != "distance":
+            return 0.0
+        whole = runs_whole(self.config, self.kmeans)
+        return 1.0 if self.kmeans.predicts else 1 / iterations_at_once(self.config, whole)
 
     def _staged(self, step: Step) -> bool:
         """Whether each round is a Beam stage; work on one element is one call, and so are columns in one shard."""

@@ -6,7 +6,7 @@ from veilmeans.pipelines import plan_kmeans, settle
 from veilmeans.pipelines.costs import Costs, Link
 from veilmeans.pipelines.pace import Pace
 
-PACE = Pace(message=1e-3, byte=2e-9, local=2e-8, barrier=0.02)
+PACE = Pace(message=1e-3, byte=2e-9, local=2e-8, barrier=0.02, pipeline=0.1)
 SECONDS = {
     "multiply": 1.8e-6,
     "raw": 25e-6,

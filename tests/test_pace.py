@@ -7,14 +7,14 @@ import pytest
 
 from fixed_costs import PACE
 from veilmeans.pipelines import pace as pacing
-from veilmeans.pipelines.pace import measure_pace
+from veilmeans.pipelines.pace import GATEWAY, measure_pace
 from veilmeans.transforms.multiply import MULTIPLY
 from veilmeans.transforms.trace import trace
 
 
 def test_the_pace_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = measure_pace(tmp_path)
-    assert all(0 < value < 10 for value in (first.message, first.local, first.barrier))
+    assert all(0 < value < 10 for value in (first.message, first.local, first.barrier, first.pipeline))
     monkeypatch.setattr(pacing, "_local", _never)
     assert measure_pace(tmp_path) == first
 
@@ -29,7 +29,7 @@ def test_a_file_of_something_else_is_measured_again(
 ) -> None:
     monkeypatch.setattr(pacing, "_message", lambda size: 1e-3 + 1e-9 * size)
     monkeypatch.setattr(pacing, "_local", lambda: 2e-8)
-    monkeypatch.setattr(pacing, "_barrier", lambda: 0.02)
+    monkeypatch.setattr(pacing, "_beam", lambda: (0.02, 0.1))
     (tmp_path / "pace.json").write_text(content)
     found = measure_pace(tmp_path, keep=False)
     assert (tmp_path / "pace.json").read_text() == content
@@ -41,7 +41,7 @@ def test_seconds_grow_with_messages_bytes_words_and_stages() -> None:
     """One product of 100 words: both send two arrays of them; the first party expands a, b and c."""
     (stage,) = trace(MULTIPLY, [{"x": ((100,), "uint64"), "y": ((100,), "uint64")}] * 2)
     size = stage.messages[0].size
-    moved = 2 * PACE.message + 2 * size * PACE.byte + size * PACE.local
+    moved = 2 * (PACE.message + GATEWAY) + 2 * size * PACE.byte + size * PACE.local
     assert PACE.computed([(1, stage)], 0, 1e-6, staged=False) == pytest.approx(moved + 1.5 * 300e-6)
     assert PACE.computed([(1, stage)], 1, 1e-6, staged=False) == pytest.approx(moved + 1.5 * 200e-6)
     assert PACE.computed([(4, stage)], 1, 0.0, staged=True) == pytest.approx(4 * moved + PACE.barrier)
