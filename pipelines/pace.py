@@ -5,7 +5,7 @@ A step of r rounds at one party, with b bytes sent, w words of masks, c bytes re
   computed  = r·barrier + m·(message + gateway) + (b + c)·byte + b·local + w·word + products
   on a link = computed + r·round trip + (bytes of who sends most) / rate
 
-(`Costs` has word and products), and a pipeline of Beam's takes a moment to start. It knows nothing of other programs, of
+(`Costs` has word and products), and a pipeline of Beam takes a moment to start. It knows nothing of other programs, of
 disks that sync slowly, nor of a runner other than Beam's own: an estimate.
 """
 
