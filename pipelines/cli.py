@@ -272,7 +272,7 @@ def predict(
     if new is not None:
         from veilmeans.pipelines.init_predict import write_prediction
 
-        typer.echo(write_prediction(config, new, data, rows, write))
+        typer.echo(write_prediction(config, new, data, rows, write, dry_run))
         return
     if (data, rows, write) != (None, None, None):
         raise ConfigError("--data, --rows and --write belong to --new, which writes the configuration of a prediction")
@@ -305,12 +305,16 @@ def reveal(context: typer.Context, config: Config, dry_run: DryRun = False) -> N
 
 
 @app.command()
-def report(config: Config) -> None:
+def report(config: Config, dry_run: DryRun = False) -> None:
     """Write report.html of this party's run anew, from its own files: costs, stages, what was opened to whom."""
     settings = load_config(config)
-    from veilmeans.pipelines.html_report import write_report
+    from veilmeans.pipelines.html_report import report_page, write_report
 
-    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+    if dry_run:
+        size = len(report_page(settings, config.resolve().parent).encode())
+        typer.echo(f"would write {settings.run_folder / 'report.html'}, {size:,} bytes")
+    else:
+        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
 
 
 @app.command()

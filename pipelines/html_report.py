@@ -63,12 +63,16 @@ class Facts:
 
 def write_report(config: JobConfig, base: Path | None = None) -> Path:
     """Write the report of a run, finished or not; `base` is the folder of its configuration."""
-    facts = _gather(config)
-    page = _template().render(_content(facts, base))
+    page = report_page(config, base)
     with in_place(config.run_folder / REPORT) as part:
         part.touch(mode=0o600)
         part.write_text(page, encoding="utf-8")
     return config.run_folder / REPORT
+
+
+def report_page(config: JobConfig, base: Path | None = None) -> str:
+    """The report's HTML."""
+    return _template().render(_content(_gather(config), base))
 
 
 @cache

@@ -10,7 +10,9 @@ from veilmeans.schemas.config import JobConfig, load_config, read_config
 from veilmeans.schemas.errors import ConfigError
 
 
-def write_prediction(trained: Path, name: str, data: str | None, rows: str | None, file: Path | None) -> str:
+def write_prediction(
+    trained: Path, name: str, data: str | None, rows: str | None, file: Path | None, dry_run: bool = False
+) -> str:
     """Write the file beside the trained one, so that paths in it stay right; what to do next."""
     config = load_config(trained)
     target = file or trained.with_name(f"{name}.yaml")
@@ -19,7 +21,10 @@ def write_prediction(trained: Path, name: str, data: str | None, rows: str | Non
     if target.resolve().parent != trained.resolve().parent:
         raise ConfigError(f"--write: {target} must lie beside {trained}, because paths in it are relative")
     changes = _changes(config, name, _beside(trained, data), rows)
-    write_text(target, changed_text(read_config(trained), changes, target))
+    text = changed_text(read_config(trained), changes, target)
+    if dry_run:
+        return f"would write {target}"
+    write_text(target, text)
     return (
         f"wrote {target}\nnext, when every party and the dealer have theirs:\n"
         f"  1. veilmeans prepare --config {target}   reads and checks the new rows; nothing is sent\n"

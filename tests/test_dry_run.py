@@ -17,7 +17,10 @@ from train_parties import changed_config
 from veilmeans.pipelines import cli
 from veilmeans.schemas.config import JobConfig
 
-DRY = ("keys", "init", "set", "fill", "gateway", "prepare", "offline", "train", "predict", "reveal", "sums", "demo")
+DRY = (
+    "keys", "init", "set", "fill", "gateway", "prepare", "offline", "train", "predict", "reveal", "report", "sums",
+    "demo",
+)  # fmt: skip
 
 
 def everything(folder: Path) -> dict[str, Any]:
@@ -102,6 +105,9 @@ def test_set_and_fill(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> 
     assert said(tmp_path, "set", "--config", files["payco"], "run=first").endswith(":\n  nothing changes\n")
     wrong = ["set", "--config", files["payco"], "kmeans.clusters=0"]
     assert ended(*wrong, "--dry-run") == ended(*wrong)
+    new = ["predict", "--config", files["payco"], "--new", "may", "--data", "may.csv", "--rows", "3"]
+    assert said(tmp_path, *new) == f"would write {tmp_path}/payco/may.yaml\n"
+    assert ended("report", "-c", files["payco"], "--dry-run") == ended("report", "-c", files["payco"])
 
 
 def test_demo(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:

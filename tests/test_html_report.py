@@ -15,7 +15,7 @@ import pytest
 
 from parties import make_configs, mode_of
 from veilmeans.pipelines import html_report
-from veilmeans.pipelines.html_report import REPORT, present, write_report
+from veilmeans.pipelines.html_report import REPORT, present, report_page, write_report
 from veilmeans.pipelines.jobs import kmeans_of
 from veilmeans.pipelines.report import RunReport, sent, total
 from veilmeans.pipelines.reveal import digest_of, public_job
@@ -236,7 +236,10 @@ def test_the_file_is_the_party_s_own_and_the_same_files_make_the_same_report(tmp
 def test_nothing_but_the_report_is_written(tmp_path: Path) -> None:
     config = make_run(tmp_path)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    page = report_page(config)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     made = write_report(config)
+    assert made.read_text() == page
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and file != made} == before
 
 
