@@ -102,7 +102,9 @@ def moment(when: str) -> str:
 
 
 def period(began: str, ended: str) -> str:
-    """From one time to another; the day once, where it is one."""
+    """From one time to another; what both have in common once."""
+    if moment(began) == moment(ended):
+        return moment(began)
     first, last = datetime.fromisoformat(began), datetime.fromisoformat(ended)
     if first.date() != last.date():
         return f"{moment(began)} – {moment(ended)}"

@@ -278,6 +278,7 @@ def test_a_period_names_one_day_once() -> None:
     assert period("2026-11-06T15:57:01+00:00", "2026-11-06T16:02:59+00:00") == "6 Nov 2026, 15:57–16:02 UTC"
     both = "6 Nov 2026, 15:57 UTC – 7 Nov 2026, 00:02 UTC"
     assert period("2026-11-06T15:57:01+00:00", "2026-11-07T00:02:59+00:00") == both
+    assert period("2026-11-06T15:57:01+00:00", "2026-11-06T15:57:59+00:00") == "6 Nov 2026, 15:57 UTC"
 
 
 def test_numbers_are_told_in_the_unit_that_fits() -> None:
