@@ -38,9 +38,6 @@ setup(
         "sklearn": ["scikit-learn>=1.6,<2"],
         "dev": [
             "hypothesis>=6.130,<7",
-            "ipykernel>=6.29,<8",
-            "nbclient>=0.10,<0.12",
-            "nbformat>=5.10,<6",
             "pandas>=2.2,<4",
             "pdoc>=15,<17",
             "phe>=1.5,<2",

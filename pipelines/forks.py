@@ -33,6 +33,7 @@ from veilmeans.schemas.errors import VeilmeansError
 
 PRELOADED = (
     "veilmeans.pipelines.cli",
+    "veilmeans.pipelines.html_report",
     "veilmeans.pipelines.offline",
     "veilmeans.pipelines.predict",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",

@@ -47,11 +47,12 @@ PRELOADED = [
     "chaos",
     "veilmeans.pipelines.cli",
     "veilmeans.pipelines.offline",
+    "veilmeans.pipelines.html_report",
     "veilmeans.pipelines.later",
+    "veilmeans.pipelines.predict",
     "veilmeans.pipelines.sums",
     "veilmeans.pipelines.train",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
-    "IPython",  # Beam asks it whether it runs in a notebook
     "frozen",
 ]
 """What the server of processes imports, once for all of them: also what a command imports only when it needs it."""

@@ -19,6 +19,15 @@ LONGEST = (
     "test_offline",
     "test_sums",
     "test_handshake",
+    "test_sparse_train",
+    "test_estimator",
+    "test_readme",
+    "test_quickstart",
+    "test_new_user",
+    "test_notebook",
+    "test_demo",
+    "test_sklearn",
+    "test_local",
 )
 
 
