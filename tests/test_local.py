@@ -65,7 +65,11 @@ def test_parties_end_with_whoever_started_them(trial: Path, number: signal.Signa
     script = trial / "script.py"
     script.write_text(SCRIPT)
     caller = subprocess.Popen(
-        [sys.executable, str(script), str(trial)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(script), str(trial)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background may ignore it
     )
     try:
         wait_for(lambda: (trial / "payco" / "storage").exists() and (trial / "shop" / "storage").exists())
