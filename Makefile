@@ -53,5 +53,5 @@ clean:
 
 $(READY): setup.py src/veilmeans/__init__.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[dev]"
 	touch $@
