@@ -22,7 +22,7 @@ from veilmeans.pipelines.report import RunReport
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.layout import Block, Layout
-from veilmeans.transforms.bare import Tallies, run_bare
+from veilmeans.transforms.bare import Tallies, counts_of, run_bare
 from veilmeans.transforms.plan import Over, Work
 from veilmeans.transforms.rounds import Protocol, require
 from veilmeans.transforms.seat import Seat
@@ -78,8 +78,7 @@ def _open(config: JobConfig, seat: Seat, protocol: Protocol, own: ring.Ring) -> 
     tallies: Tallies = {}
     start = time.perf_counter()
     opened = require(run_bare(protocol, seat.open(), {0: {"x": own}}, tallies)[0], "x")
-    stages = {stage: tally.counts() for stage, tally in tallies.items()}
-    RunReport(config.run_folder).add(time.perf_counter() - start, stages)
+    RunReport(config.run_folder).add(time.perf_counter() - start, counts_of(tallies))
     return opened
 
 

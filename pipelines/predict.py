@@ -11,16 +11,17 @@ from pathlib import Path
 
 import apache_beam as beam
 
+from veilmeans.io.exchange import Exchange
+from veilmeans.io.prepared import Prepared
 from veilmeans.io.triples import Manifest
-from veilmeans.pipelines.model import Model, model_config
-from veilmeans.pipelines.party import counters, finished, run_pipeline, seated
-from veilmeans.pipelines.prepare import check_command
+from veilmeans.pipelines.model import model_config
+from veilmeans.pipelines.party import counters, run_pipeline
 from veilmeans.pipelines.progress import TrainProgress
 from veilmeans.pipelines.report import RunReport, sent
 from veilmeans.pipelines.resume import newest_checkpoint
-from veilmeans.pipelines.train import Ready, agree, finish, get_ready, take_seat
-from veilmeans.pipelines.triples import check_claim
+from veilmeans.pipelines.train import Ready, take_part
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError
 from veilmeans.transforms.job import Job
 from veilmeans.transforms.predict import PredictRows, copy_model, finish_prediction
 from veilmeans.transforms.seat import checkpoints, run_seed
@@ -30,29 +31,18 @@ log = logging.getLogger(__name__)
 
 def run_predict(config: JobConfig) -> Path:
     """Take part in a prediction; the folder with the results. The model is read, and never changed."""
-    check_command(config, predicts=True)
-    ready = get_ready(config.online())
-    config = ready.config
-    if finished(config) or ready.model is None:
-        return config.run_folder
-    check_claim(config, ready.store, ready.binding)
-    with seated(config) as exchange:
-        agree(exchange, ready)
-        report = RunReport(config.run_folder)
-        report.begin(config)
-        job, _, scaling = take_seat(exchange, ready)
-        _assign(ready, ready.model, job, report)
-        finish(exchange, ready, job, 1, scaling)
-        report.end()
-    return config.run_folder
+    return take_part(config, True, _assign)
 
 
-def _assign(ready: Ready, model: Model, job: Job, report: RunReport) -> None:
+def _assign(exchange: Exchange, ready: Ready, job: Job, prepared: Prepared, report: RunReport) -> int:
     """One pipeline over all rows, unless it has ended before."""
-    config, seat = ready.config, job.seat.open()
+    del exchange, prepared
+    config, seat, model = ready.config, job.seat.open(), ready.model
     done = newest_checkpoint(config, job)
     if done >= 1:
-        return
+        return 1
+    if model is None:
+        raise ConfigError(f"run {config.run!r} trains: it has no model")
     begin = time.perf_counter()
     if done < 0:
         log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
@@ -64,6 +54,7 @@ def _assign(ready: Ready, model: Model, job: Job, report: RunReport) -> None:
         finish_prediction(job, seat)
         progress.passed(1, sent(stages))
     report.add(time.perf_counter() - begin, stages)
+    return 1
 
 
 def _build(job: Job, manifest: Manifest, pipeline: beam.Pipeline) -> None:

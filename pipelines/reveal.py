@@ -35,7 +35,7 @@ from veilmeans.schemas.jobs import RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.at_once import run_and_report
-from veilmeans.transforms.bare import Tallies, run_bare
+from veilmeans.transforms.bare import Tallies, counts_of, run_bare
 from veilmeans.transforms.beam_rounds import RunProtocol
 from veilmeans.transforms.job import Job, kept, read_centroids, stopped
 from veilmeans.transforms.lloyd import Seated
@@ -134,7 +134,7 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
             found["assignments"] = str(_write_assignments(finished))
     if policy.centroids or policy.inertia:
         opened, tallies = _open_centres(finished, policy, checkpoint)
-        stages |= {stage: tally.counts() for stage, tally in tallies.items()}
+        stages |= counts_of(tallies)
         found |= _write_centres(finished, policy, opened)
     write_result(config.run_folder, found)
     report = RunReport(config.run_folder)

@@ -5,6 +5,7 @@ prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ op
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.jobs import KMeansJob
 from veilmeans.schemas.terms import Terms
 from veilmeans.transforms.at_once import write_start
-from veilmeans.transforms.bare import Tallies
+from veilmeans.transforms.bare import Tallies, counts_of
 from veilmeans.transforms.job import Job, kept, stopped
 from veilmeans.transforms.kmeans import KMeans
 from veilmeans.transforms.lloyd import ExchangeOperands, LloydIteration
@@ -68,37 +69,50 @@ class Ready:
     model: Model | None = None
 
 
+Play = Callable[[Exchange, Ready, Job, Prepared, RunReport], int]
+"""All pipelines of a run from a party's seat; how many iterations it took."""
+
+
 def run_train(config: JobConfig) -> Path:
-    """Take part in a run; the folder with the results.
+    """Take part in a training; the folder with the results."""
+    return take_part(config, False, _train)
+
+
+def take_part(config: JobConfig, predicts: bool, play: Play) -> Path:
+    """Take part in a run, from what can be checked alone to the farewell; the folder with the results.
 
     A party that has its results stays until its peers have theirs: they may have to hear from it again.
     """
-    check_command(config, predicts=False)
+    check_command(config, predicts)
     ready = get_ready(config.online())
     config = ready.config
     if finished(config):
         return config.run_folder
     check_claim(config, ready.store, ready.binding)
     with seated(config) as exchange:
-        agree(exchange, ready)
+        _agree(exchange, ready)
         report = RunReport(config.run_folder)
         report.begin(config)
-        job, prepared, scaling = take_seat(exchange, ready)
-        _begin(ready, job, prepared)
-        done = _iterate(exchange, ready, job, report)
-        finish(exchange, ready, job, done, scaling)
+        job, prepared, scaling = _take_seat(exchange, ready)
+        done = play(exchange, ready, job, prepared, report)
+        _finish(exchange, ready, job, done, scaling)
         report.end()
     return config.run_folder
 
 
-def agree(exchange: Exchange, ready: Ready) -> None:
+def _train(exchange: Exchange, ready: Ready, job: Job, prepared: Prepared, report: RunReport) -> int:
+    _begin(ready, job, prepared)
+    return _iterate(exchange, ready, job, report)
+
+
+def _agree(exchange: Exchange, ready: Ready) -> None:
     """The handshake with all peers, after which the run is bound."""
     config = ready.config
     check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
     shake_hands(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
 
 
-def finish(exchange: Exchange, ready: Ready, job: Job, done: int, scaling: Scaling) -> None:
+def _finish(exchange: Exchange, ready: Ready, job: Job, done: int, scaling: Scaling) -> None:
     """Keep what the run was, open what the policy names, and say farewell."""
     config, scan = ready.config, ready.scan
     ended = Finished(config, job, done, scaling, scan.columns, scan.id, scan.encoding)
@@ -129,7 +143,7 @@ def get_ready(config: JobConfig, folder: Path | None = None) -> Ready:
     return Ready(config, job, kmeans, scan, scaling, store, binding, terms, model)
 
 
-def take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Prepared, Scaling]:
+def _take_seat(exchange: Exchange, ready: Ready) -> tuple[Job, Prepared, Scaling]:
     """Claim a part of the store; the job at this party's seat, its data as they are encoded, and their scale."""
     config, kmeans, scan = ready.config, ready.kmeans, ready.scan
     number = claim_triples(exchange, config, ready.store, ready.binding)
@@ -151,8 +165,7 @@ def _begin(ready: Ready, job: Job, prepared: Prepared) -> None:
     tallies: Tallies = {}
     share = start_share(ready.job, job.kmeans.layout, config.me, prepared)
     write_start(job, seat, share, own_squares(prepared), tallies)
-    stages = {**masked, **{stage: tally.counts() for stage, tally in tallies.items()}}
-    RunReport(config.run_folder).add(time.perf_counter() - start, stages)
+    RunReport(config.run_folder).add(time.perf_counter() - start, {**masked, **counts_of(tallies)})
 
 
 def _build_operands(job: Job, pipeline: beam.Pipeline) -> None:

@@ -13,6 +13,11 @@ from veilmeans.transforms.seat import OpenSeat, Tally, hand_over, receive, send
 Tallies = dict[str, Tally]
 
 
+def counts_of(tallies: Tallies) -> dict[str, dict[str, int]]:
+    """Each stage's costs as whole numbers."""
+    return {stage: tally.counts() for stage, tally in tallies.items()}
+
+
 def run_bare(
     protocol: Protocol, seat: OpenSeat, shards: Mapping[int, Arrays], tallies: Tallies | None = None
 ) -> dict[int, Arrays]:
