@@ -52,14 +52,14 @@ class Gateway(flight.FlightServerBase):
     def __init__(
         self, party: str, listen: str, identity: Identity, peers: Mapping[str, bytes], spool: Spool, limit: int
     ) -> None:
-        super().__init__(
+        self.party, self.spool, self.limit = party, spool, limit
+        self._closing = False
+        super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
             f"grpc+tls://{listen}",
             tls_certificates=[(identity.certificate, identity.key)],
             verify_client=True,
             root_certificates=b"\n".join([identity.certificate, *peers.values()]),
         )
-        self.party, self.spool, self.limit = party, spool, limit
-        self._closing = False
 
     def __enter__(self) -> "Gateway":
         return self

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from chaos import Scene, make_scene, message, wait_for
-from veilmeans.io import line
+from veilmeans.io import connect, line
 from veilmeans.io.connect import close_exchange, open_exchange, open_gateway
 from veilmeans.io.exchange import Exchange, Outgoing
+from veilmeans.io.gateway import Gateway
 from veilmeans.schemas.errors import RefusedError
 
 
@@ -65,6 +67,24 @@ def test_a_gateway_that_was_started_again_is_reached_over_a_new_line(
             put(shop, number)
     assert len(opened) >= 3
     assert stored(scene) == 3
+
+
+def test_a_message_that_comes_while_the_gateway_is_being_built_is_stored(
+    scene: Scene, shop: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow serves before the constructor of its base class returns, so no field may be set after that."""
+
+    class Slow(Gateway):
+        def __setattr__(self, name: str, value: object) -> None:
+            time.sleep(0.3)
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr(connect, "Gateway", Slow)
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(put, shop, 1)
+        with open_gateway(scene.configs["payco"]):
+            sending.result()
+    assert stored(scene) == 1
 
 
 def test_an_idle_line_is_closed_and_the_gateway_need_not_wait_for_it(
