@@ -41,7 +41,7 @@ test-data: $(READY)
 	$(BIN)/python -m pytest -m data
 
 test-flink: $(READY)
-	$(BIN)/python tests/engines.py
+	$(BIN)/python tests/support/beam_runners.py
 	$(BIN)/python -m pytest -m "flink or prism"
 
 # scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.

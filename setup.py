@@ -18,7 +18,7 @@ setup(
     python_requires=">=3.11,<3.13",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"veilmeans": ["py.typed"], "veilmeans.pipelines": ["*.html.j2"]},
+    package_data={"veilmeans": ["py.typed"], "veilmeans.pipelines.reporting": ["*.html.j2"]},
     install_requires=[
         "apache-beam>=2.77,<2.78",
         "cryptography>=46,<51",
@@ -50,5 +50,5 @@ setup(
             "types-PyYAML>=6.0.12",
         ],
     },
-    entry_points={"console_scripts": ["veilmeans=veilmeans.pipelines.cli:run"]},
+    entry_points={"console_scripts": ["veilmeans=veilmeans.pipelines.cli.main:run"]},
 )

@@ -15,17 +15,18 @@ import numpy as np
 from scipy.sparse import csr_array, random_array
 
 from benchmarks.report import Figure, parser, publish
-from veilmeans.crypto import bits, products, ring
-from veilmeans.io.triples import correction_name, store_address
+from veilmeans.crypto import bits, ring
+from veilmeans.crypto import ring_matmul as products
+from veilmeans.io.storage.triple_store import correction_name, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.compare import Comparison, sign
-from veilmeans.transforms.deal import deal
-from veilmeans.transforms.minimum import Tree, minimum
-from veilmeans.transforms.randomness import AddressedRandomness
-from veilmeans.transforms.rounds import Inbox, Protocol, Stage
-from veilmeans.transforms.trace import StageTrace, trace
+from veilmeans.transforms.offline.dealer import deal
+from veilmeans.transforms.primitives.argmin_tree import Tree, minimum
+from veilmeans.transforms.primitives.compare import Comparison, sign
+from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
+from veilmeans.transforms.rounds.trace import StageTrace, trace
 
 PARTIES = 2
 COUNT = 65_536

@@ -21,18 +21,18 @@ import pyarrow as pa
 
 from benchmarks.report import Figure, parser, publish
 from veilmeans.crypto import ring
-from veilmeans.io.exchange import Outgoing
-from veilmeans.io.scratch import Scratch
-from veilmeans.pipelines.party import CachedOptions
+from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.io.storage.scratch import Scratch
+from veilmeans.pipelines.session.beam_runner import CachedOptions
 from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.message import Key
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.bare import run_bare
-from veilmeans.transforms.beam_rounds import RunProtocol
-from veilmeans.transforms.randomness import Randomness
-from veilmeans.transforms.rounds import Inbox, Protocol, Round, Sent
-from veilmeans.transforms.seat import OpenSeat, Seat
+from veilmeans.transforms.rounds.beam_executor import RunProtocol
+from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.transforms.rounds.interfaces import Randomness
+from veilmeans.transforms.rounds.party_context import OpenSeat, Seat
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent
 
 ROWS, COLUMNS, ROUNDS = 16_384, 5, 10
 FIXED_MS, MS_PER_MB = 10.0, 1.5
@@ -188,6 +188,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import beam_cost  # by its name: what is defined in __main__ is pickled by value, at every stage
+    from benchmarks import beam_cost
 
     beam_cost.main()

@@ -13,18 +13,20 @@ from scipy.sparse import csr_array
 
 from benchmarks.arithmetic import seconds
 from benchmarks.report import Figure
-from veilmeans.crypto import homomorphic as he
 from veilmeans.crypto import ring
-from veilmeans.crypto.fixed import FRACTION_BITS
-from veilmeans.crypto.homomorphic import Ciphers
-from veilmeans.crypto.products import sparse_matmul
-from veilmeans.crypto.sparse_product import Cipher, SparseProduct
-from veilmeans.io.keyring import Keyring
+from veilmeans.crypto.fixed_point import FRACTION_BITS
+from veilmeans.crypto.he import scheme as he
+from veilmeans.crypto.he.product_parameters import Cipher, SparseProduct
+from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.crypto.ring_matmul import sparse_matmul
+from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.engines import Bounds
-from veilmeans.transforms.homomorphic import Blinding, Keyed, Tables, blind
+from veilmeans.transforms.offline.ciphertexts import blind
+from veilmeans.transforms.products.engine_parameters import Bounds
+from veilmeans.transforms.rounds.he_operations import Keyed, Tables
+from veilmeans.transforms.rounds.interfaces import Blinding
 
 JOB_ROWS, CLUSTERS, ITERATIONS, NONZEROS = 1_000_000, 4, 10, 10
 CIPHER = Cipher("okamoto-uchiyama", 2048)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import apache_beam as beam
 
 from benchmarks.report import Figure, parser, publish
-from veilmeans.io.exchange import Outgoing
-from veilmeans.pipelines.offline import DealShards, Place
-from veilmeans.pipelines.party import CachedOptions
+from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.pipelines.session.beam_runner import CachedOptions
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import Block
-from veilmeans.transforms.compare import Comparison, sign
-from veilmeans.transforms.plan import Plan, Work
-from veilmeans.transforms.trace import Shapes
+from veilmeans.transforms.offline.dealer import DealShards, Place
+from veilmeans.transforms.offline.requirements import Plan, Work
+from veilmeans.transforms.primitives.compare import Comparison, sign
+from veilmeans.transforms.rounds.trace import Shapes
 
 ROWS_PER_SHARD = 16_384
 SIZES = (100_000, 1_000_000)
@@ -89,6 +89,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import dealer  # by its name: what is defined in __main__ is pickled by value, at every stage
+    from benchmarks import dealer
 
     dealer.main()

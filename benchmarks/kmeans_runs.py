@@ -23,8 +23,8 @@ import pyarrow.parquet
 import yaml
 from scipy.sparse import csr_array, save_npz, vstack
 
-from veilmeans.pipelines.init import Example, write_trial
-from veilmeans.pipelines.local import free_ports
+from veilmeans.pipelines.configure.config_template import Example, write_trial
+from veilmeans.pipelines.local.party_processes import free_ports
 
 PARTIES = ("payco", "shop")
 BLOCK = 1 << 18
@@ -211,7 +211,7 @@ def _started(
     folder: Path, command: str, names: Sequence[str], environment: dict[str, str]
 ) -> Iterator[list["subprocess.Popen[bytes]"]]:
     with (folder / f"{command}.log").open("w") as log:
-        line = [sys.executable, "-m", "veilmeans.pipelines.cli", command, "--config"]
+        line = [sys.executable, "-m", "veilmeans", command, "--config"]
         processes = [
             subprocess.Popen([*line, str(folder / name / "config.yaml")], stdout=log, stderr=log, env=environment)
             for name in names

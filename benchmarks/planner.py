@@ -13,8 +13,7 @@ from rich.table import Table
 
 from benchmarks.kmeans_runs import PARTIES, Shape, measure, slow_down, write_configurations
 from benchmarks.report import Figure, parser, publish
-from veilmeans.pipelines.choice import ENGINES, Choice
-from veilmeans.pipelines.settle import choices, own_costs
+from veilmeans.pipelines.planning.engine_selection import ENGINES, Choice, choices, own_costs
 from veilmeans.schemas.config import load_config
 
 _WAN = {"rate_mbps": 20, "round_trip_ms": 40}

@@ -27,11 +27,10 @@ from rich.table import Table
 from benchmarks.chart import Panel
 from benchmarks.kmeans_runs import Measured, Shape, measure
 from benchmarks.report import Figure
-from veilmeans.io import shaper
+from veilmeans.io.exchange import link_shaping as shaper
 
 Costs: TypeAlias = NDArray[np.float64]
 """Seconds and MB (rows), once per run and in each iteration (columns)."""
-
 CLUSTERS, PAPER_ITERATIONS = 4, 10
 COLUMNS = 64
 """Of each party, where zeros vary."""

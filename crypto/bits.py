@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.unsignedinteger[Any]]
 Packed = NDArray[np.uint8]
-
 WIDTHS: dict[int, type[np.unsignedinteger[Any]]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 

@@ -25,7 +25,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmeans.crypto import bits, prg, products, ring
+from veilmeans.crypto import bits, prg, ring
+from veilmeans.crypto import ring_matmul as products
 from veilmeans.schemas.address import Address
 
 Array = NDArray[Any]
@@ -278,3 +279,8 @@ class MatMul:
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         left = values["u"].T if self.transposed else values["u"]
         return {"w": products.matmul(left, values["v"])}
+
+
+def part_of(kind: Kind, name: str) -> Part:
+    """The part called `name`."""
+    return next(part for part in (*kind.free(), *kind.bound()) if part.name == name)

@@ -6,46 +6,111 @@ Neither holds more than a shard at a time. What it cost is in the report of the 
 counted under the stages that will use them (seeds and public keys, some hundred bytes, are not).
 """
 
-import os
+import json
 import time
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 
-from veilmeans.crypto.prg import SEED_SIZE, derive
-from veilmeans.io.connect import open_exchange
-from veilmeans.io.exchange import Exchange, Outgoing, get_arrays
-from veilmeans.io.handshake import check_bindings, heard_before, shake_hands
-from veilmeans.io.keys import read_secret, write_secret
-from veilmeans.io.triples import Manifest, TripleStore, stage_of
-from veilmeans.pipelines.ciphers import MakeCiphers, exchange_keys
-from veilmeans.pipelines.jobs import job_digest, job_plan, kmeans_of, rows_of, store_iterations
-from veilmeans.pipelines.party import agreed_terms, counters, finished, run_pipeline, say_farewell, seated
-from veilmeans.pipelines.progress import counting_shards
-from veilmeans.pipelines.report import RunReport
-from veilmeans.pipelines.settle import announced_costs, settle_engines
+from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.prg import SEED_SIZE
+from veilmeans.io.exchange.connections import check_door, load_identity, load_peer_certificates
+from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange.handshake import check_bindings, heard_before, shake_hands
+from veilmeans.io.exchange.link_shaping import LAN, WAN
+from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.storage.he_keyring import keep_peer, make_own
+from veilmeans.io.storage.run_report import RunReport
+from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.pipelines.planning.engine_selection import announced_costs, choices, left_open, own_costs, settle_engines
+from veilmeans.pipelines.planning.plan_schema import Offline
+from veilmeans.pipelines.planning.planned_bytes import offline_of
+from veilmeans.pipelines.planning.units import seconds, size
+from veilmeans.pipelines.reporting.progress import counting_shards
+from veilmeans.pipelines.session.agreed_terms import agreed_terms
+from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.kmeans_from_config import (
+    asked_engines,
+    job_digest,
+    job_plan,
+    kmeans_of,
+    rows_of,
+    store_iterations,
+)
+from veilmeans.pipelines.session.session import finished, say_farewell, seated
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import ConfigError
+from veilmeans.schemas.errors import ConfigError, RefusedError
+from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.message import Key
-from veilmeans.schemas.party import Party
-from veilmeans.schemas.terms import Terms
-from veilmeans.transforms.beam_rounds import report
-from veilmeans.transforms.deal import corrections_for, deal
-from veilmeans.transforms.engines import Chosen
-from veilmeans.transforms.plan import Plan
-from veilmeans.transforms.rounds import Inbox
-from veilmeans.transforms.seat import Tally
-from veilmeans.transforms.watch import tell
+from veilmeans.transforms.offline.ciphertexts import MakeCiphers
+from veilmeans.transforms.offline.dealer import DealShards, Place, TakeShards, _dealt, _seed_file, _seeds
+from veilmeans.transforms.offline.requirements import Plan
+from veilmeans.transforms.products.engine_parameters import Chosen
+
+_STAGE = "offline.key"
+
+
+def exchange_keys(exchange: Exchange, config: JobConfig, cipher: Cipher) -> None:
+    """Make this party's key pair, and get the others' public keys."""
+    folder, where = config.store_folder, Address(config.run, 0, _STAGE, 0)
+    mine = np.frombuffer(json.dumps(make_own(folder, cipher).to_json()).encode(), np.uint8)
+    peers = [name for name in config.parties if name != config.party]
+    exchange.put_all([Outgoing.of(Key(where, config.party, peer), {"key": mine}) for peer in peers])
+    for peer in peers:
+        heard = get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s).get("key")
+        if heard is None or heard.dtype != np.uint8:
+            raise RefusedError(f"{peer} sent no public key where one was due")
+        keep_peer(folder, peer, heard.tobytes(), cipher)
+
+
+def dry_offline(config: JobConfig) -> str:
+    """For a party what it gets and makes, for the dealer what it sends."""
+    check_offline(config, keep=False)
+    settings = config.offline()
+    if finished(settings):
+        return f"the store {config.needed_triples.store!r} is made already: nothing would be done"
+    check_writable(config.storage)
+    load_identity(settings)
+    load_peer_certificates(settings)
+    check_door(config)
+    chosen = _engines(config)
+    plan = job_plan(config, chosen)
+    lines = [f"store {config.needed_triples.store!r}, made by {config.dealer} for {', '.join(config.parties)}"]
+    if left_open(config):
+        lines.append("engines are chosen when all parties have said what operations cost them; here, as we find them")
+    if config.party == config.dealer:
+        made = [offline_of(config, plan, index) for index in range(len(config.parties))]
+        lines += [_line(f"would send {name}", each) for name, each in zip(config.parties, made, strict=True)]
+        lines.append(f"would write a seed below {settings.run_folder}; data are never seen")
+        return "\n".join(lines)
+    mine = offline_of(config, plan, config.me.index)
+    lines.append(_line(f"would get from {config.dealer}", mine))
+    lines += [f"  {each.count:,} {each.unit} of {each.kind}" for each in mine.triples]
+    if mine.ciphertexts:
+        made_here = f"would make {mine.ciphertexts:,} ciphertexts, {size(mine.cipher_bytes)}, and a key pair"
+        lines.append(f"{made_here}; public keys go to {', '.join(n for n in config.parties if n != config.party)}")
+    lines.append(f"would write {size(mine.bytes_stored)} below {config.store_folder}, with a seed (mode 0600)")
+    return "\n".join(lines)
+
+
+def _engines(config: JobConfig) -> Chosen:
+    if not left_open(config):
+        return asked_engines(config)
+    found = choices(config, [own_costs(config, keep=False)])
+    return tuple((each.distance, each.update) for each in found.values())
+
+
+def _line(what: str, made: Offline) -> str:
+    link = ", ".join(
+        f"{name} {seconds(made.bytes_received * 8 / each.rate)} s" for name, each in (("LAN", LAN), ("WAN", WAN))
+    )
+    amount = f"{size(made.bytes_received)} in {made.messages:,} messages and a seed"
+    return f"{what}: {amount} ({link}), for {made.runs:,} × {made.iterations:,} iterations"
+
 
 SEEDS = "offline.seed"
-CORRECTIONS = "offline.corrections"
-Place = tuple[int, int, int]
-"""Run number, iteration, shard."""
 
 
 def run_offline(config: JobConfig) -> Manifest:
@@ -153,90 +218,6 @@ def _build(places: list[Place], work: beam.DoFn, pipeline: beam.Pipeline) -> Non
     _ = pipeline | "Places" >> beam.Create(places) | "Spread" >> beam.Reshuffle() | "Shards" >> beam.ParDo(work)
 
 
-class DealShards(beam.DoFn):
-    """The dealer: corrections of one shard, on their way to the parties."""
-
-    def __init__(self, config: JobConfig, plan: Plan, store: str) -> None:
-        self.config, self.plan, self.store = config, plan, store
-
-    def setup(self) -> None:
-        self.exchange = open_exchange(self.config)
-        self.seeds = _seeds(self.config)
-
-    def process(self, place: Place) -> Iterator[int]:
-        number, iteration, shard = place
-        needs, start = self.plan.needs(shard, iteration), time.perf_counter()
-        dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
-        tally = Tally(computed=time.perf_counter() - start)
-        for party, arrays in dealt.items():
-            key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
-            message, start = Outgoing.of(key, arrays), time.perf_counter()
-            self.exchange.put_all([message])
-            tally.handed_over += time.perf_counter() - start
-            tally.messages += 1
-            _report_arrays(arrays, "bytes_sent")
-        report(CORRECTIONS, tally)
-        tell(iteration, "offline", shard, 0)
-        yield len(dealt)
-
-
-class TakeShards(beam.DoFn):
-    """A party: corrections of one shard, into the store. The dealer waits for nobody, so waiting for it is safe."""
-
-    def __init__(self, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
-        self.config, self.plan, self.manifest = config, plan, manifest
-
-    def setup(self) -> None:
-        self.exchange = open_exchange(self.config)
-        self.store = TripleStore(self.config.store_folder, self.manifest, b"")
-
-    def process(self, place: Place) -> Iterator[int]:
-        number, iteration, shard = place
-        tell(iteration, "offline", shard, 0)
-        expected = corrections_for(self.config.me.index, self.plan.needs(shard, iteration))
-        if self.store.has_corrections(number, iteration, shard):
-            return
-        if not expected:  # an empty file says that nothing is missing
-            self.store.write_corrections(number, iteration, shard, {})
-            return
-        key = Key(_message_address(self.config, place), self.config.dealer or "", self.config.party)
-        start = time.perf_counter()
-        arrays = _dealt(self.exchange, key, expected, self.config.exchange.timeout_s)
-        report(CORRECTIONS, Tally(waited=time.perf_counter() - start))
-        self.store.write_corrections(number, iteration, shard, arrays)
-        _report_arrays(arrays, "bytes_received")
-        yield len(arrays)
-
-
-def _report_arrays(arrays: Arrays, counted: str) -> None:
-    """Count the bytes of corrections under the stages that will use them."""
-    for name, array in arrays.items():
-        report(stage_of(name), Tally(**{counted: array.nbytes}))
-
-
-def _message_address(config: JobConfig, place: Place) -> Address:
-    number, iteration, shard = place
-    return Address(config.run, iteration, f"offline.{number}", shard)
-
-
-def _dealt(exchange: Exchange, key: Key, expected: Arrays, timeout: float) -> dict[str, Array]:
-    """A message of the dealer's, whose arrays must have the shapes and types expected."""
-    inbox = Inbox(Party(1, (key.sender, key.recipient)), {0: get_arrays(exchange, key, timeout)})
-    return {name: inbox.from_peer(0, name, like) for name, like in expected.items()}
-
-
-def _seeds(config: JobConfig) -> list[bytes]:
-    """One seed for each party from a fresh secret of the store, kept so that a dealer started again deals the same."""
-    file = _seed_file(config)
-    if not file.exists():
-        write_secret(file, os.urandom(SEED_SIZE))
-    return [derive(read_secret(file), f"party {name}") for name in config.parties]
-
-
 def _forget_seeds(config: JobConfig) -> None:
     """Every party has its store: the dealer need not know the masks any longer."""
     _seed_file(config).unlink(missing_ok=True)
-
-
-def _seed_file(config: JobConfig) -> Path:
-    return config.run_folder / "dealer.seed"

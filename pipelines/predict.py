@@ -11,20 +11,20 @@ from pathlib import Path
 
 import apache_beam as beam
 
-from veilmeans.io.exchange import Exchange
-from veilmeans.io.prepared import Prepared
-from veilmeans.io.triples import Manifest
-from veilmeans.pipelines.model import model_config
-from veilmeans.pipelines.party import counters, run_pipeline
-from veilmeans.pipelines.progress import TrainProgress
-from veilmeans.pipelines.report import RunReport, sent
-from veilmeans.pipelines.resume import newest_checkpoint
-from veilmeans.pipelines.train import Ready, take_part
+from veilmeans.io.exchange.exchange import Exchange
+from veilmeans.io.storage.encoded_shards import Prepared
+from veilmeans.io.storage.run_report import RunReport, sent
+from veilmeans.io.storage.triple_store import Manifest
+from veilmeans.pipelines.reporting.progress import TrainProgress
+from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.kmeans_run import Ready, take_part
+from veilmeans.pipelines.session.resume import newest_checkpoint
+from veilmeans.pipelines.session.trained_model import model_config
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.transforms.job import Job
-from veilmeans.transforms.predict import PredictRows, copy_model, finish_prediction
-from veilmeans.transforms.seat import checkpoints, run_seed
+from veilmeans.transforms.kmeans.iteration import PredictRows
+from veilmeans.transforms.kmeans.party_state import Job, copy_model, finish_prediction
+from veilmeans.transforms.rounds.party_context import checkpoints, run_seed
 
 log = logging.getLogger(__name__)
 

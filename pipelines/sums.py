@@ -1,28 +1,34 @@
 """The job `veilmeans sums`: one party's side of secure column sums, end to end."""
 
 import logging
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
+from rich.console import Group, RenderableType
 
 from veilmeans.crypto import ring
-from veilmeans.io.exchange import Exchange
-from veilmeans.io.files import write_json
-from veilmeans.io.handshake import check_bindings, shake_hands
-from veilmeans.io.inputs import StagedInput, stage_columns
-from veilmeans.io.triples import Manifest, TripleStore
-from veilmeans.pipelines.party import agreed_terms, binding_of, counters, finished, run_pipeline, say_farewell, seated
-from veilmeans.pipelines.triples import check_claim, claim_triples, open_store
+from veilmeans.io.exchange.connections import check_door, load_identity, load_peer_certificates
+from veilmeans.io.exchange.exchange import Exchange
+from veilmeans.io.exchange.handshake import check_bindings, shake_hands
+from veilmeans.io.sources.inputs import StagedInput, stage_columns
+from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.pipelines.session.agreed_terms import agreed_terms
+from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.session import binding_of, finished, say_farewell, seated
+from veilmeans.pipelines.session.triple_claim import check_claim, claim_triples, open_store
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, HandshakeError, InputError
-from veilmeans.schemas.jobs import SumsJob
+from veilmeans.schemas.handshake_terms import Terms
+from veilmeans.schemas.kmeans_config import SumsJob
 from veilmeans.schemas.shard import Shard
-from veilmeans.schemas.terms import Terms
-from veilmeans.transforms.seat import Seat
-from veilmeans.transforms.sums import ColumnSums
+from veilmeans.transforms.kmeans.column_sums import OPENING, ColumnSums, product_protocol
+from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.trace import table
 
 log = logging.getLogger(__name__)
 
@@ -152,3 +158,32 @@ def _position(names: Sequence[str], column: str) -> int:
     if column not in names:
         raise HandshakeError(f"sums.product names {column!r}, and the parties have {', '.join(names)}")
     return names.index(column)
+
+
+def plan_sums(config: JobConfig) -> RenderableType:
+    """Check configuration, certificates and data; the rounds, and what each of them sends.
+
+    The peers' columns are not known before the handshake: they are taken to be as many as ours.
+    """
+    config = config.online()
+    job = sums_job(config)
+    load_identity(config)
+    load_peer_certificates(config)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "columns.arrow"
+        staged = stage_columns(job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, target)
+    check_rows(config, job, staged.rows)
+    check_door(config)
+    columns, parties = len(job.columns), config.me.count
+    sharded = {"x": ((staged.rows, columns), "uint64")}
+    opened = {"x": ((columns * parties + 1,), "uint64")}
+    heading = (
+        f"{config.party} in run {config.run!r} with {', '.join(config.peers)}",
+        f"{staged.rows:,} rows × {columns} columns",
+        f"shards {staged.shards:,}, exchange by {config.exchange.kind}, on {config.engine.runner}",
+    )
+    return Group(
+        *heading,
+        table(product_protocol(0, 0), [sharded] * parties, config.me.index, staged.rows),
+        table(OPENING, [opened] * parties, config.me.index, staged.rows),
+    )

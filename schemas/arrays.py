@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+Real = NDArray[np.float64]
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from veilmeans.schemas.address import NAME, NAME_RULE
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.jobs import KMeansJob, Part, SumsJob
+from veilmeans.schemas.kmeans_config import KMeansJob, Part, SumsJob
 from veilmeans.schemas.party import Party
 
 
@@ -266,6 +266,22 @@ class JobConfig(Part):
         known, others = parser.parse_known_args(list(flags))
         engine = {"runner": known.runner, "options": (*self.engine.options, *others)}
         return self.model_copy(update={"engine": self.engine.model_copy(update=engine)})
+
+
+def kmeans_job(config: JobConfig) -> KMeansJob:
+    """The job in a party's configuration, checked to be whole."""
+    job = config.needed_kmeans
+    if config.party not in config.parties:
+        raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans offline`")
+    if job.data is None:
+        raise ConfigError(f"the configuration of {config.party} needs kmeans.data: where its rows are")
+    return job
+
+
+def declared(config: JobConfig, job: KMeansJob) -> tuple[int, int]:
+    """How many rows and columns this party has, as the job says."""
+    rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
+    return rows, features
 
 
 def load_config(file: Path) -> JobConfig:

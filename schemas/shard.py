@@ -1,6 +1,7 @@
 """A shard's state as a Beam element: named arrays, by value or as a reference into the party's scratch store.
 
-Its coder writes Arrow IPC, never a pickle. A reference is a path on a Beam filesystem; `io.scratch` makes and reads it.
+Its coder writes Arrow IPC, never a pickle. A reference is a path on a Beam filesystem; `io.storage.scratch`
+makes and reads it.
 """
 
 from dataclasses import dataclass, field

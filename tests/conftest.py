@@ -5,21 +5,21 @@ import gc
 import pytest
 
 LONGEST = (
-    "test_train_chaos",
-    "test_train_engines",
+    "test_kill_and_resume",
+    "test_same_shares_everywhere",
     "test_reveal",
     "test_predict",
-    "test_train_leaks",
-    "test_kmeans",
+    "test_leaks",
+    "test_iteration",
     "test_bad_input",
-    "test_plan_compare",
-    "test_chaos",
-    "test_refusals",
+    "test_plan_vs_run",
+    "test_faults",
+    "test_refused_messages",
     "test_transcripts",
     "test_offline",
-    "test_sums",
+    "test_custom_protocol",
     "test_handshake",
-    "test_sparse_train",
+    "test_he_runs",
     "test_estimator",
     "test_readme",
     "test_quickstart",
@@ -27,7 +27,7 @@ LONGEST = (
     "test_notebook",
     "test_demo",
     "test_sklearn",
-    "test_local",
+    "test_party_processes",
 )
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from veilmeans.pipelines.estimator import VeilKMeans as VeilKMeans
+    from veilmeans.pipelines.local.estimator import VeilKMeans as VeilKMeans
 
 __version__ = "0.1.0"
 
@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """`VeilKMeans` comes when it is asked for: it needs scikit-learn, which nothing else does."""
     if name == "VeilKMeans":
-        from veilmeans.pipelines.estimator import VeilKMeans
+        from veilmeans.pipelines.local.estimator import VeilKMeans
 
         return VeilKMeans
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Additive homomorphic encryption: two schemes behind one interface, packing, multi-exponentiation."""

@@ -1,0 +1,100 @@
+"""Matrix products mod 2^64, dense and sparse.
+
+numpy's `@` on integers is a plain loop; so are these, but compiled by numba for the shapes at hand: a tall matrix times
+a small one, and its transpose times another tall one. They are compiled at the first large product (about 2 s, then
+cached on disk where that can be written). The sparse loops are scipy's own.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from scipy.sparse import csr_array, csr_matrix
+
+from veilmeans.crypto.ring import DTYPE, Ring
+
+Sparse: TypeAlias = csr_array | csr_matrix
+_SMALL = 1 << 14
+"""Below so many products numpy's `@` is quicker than our call."""
+
+
+def matmul(left: Ring, right: Ring) -> Ring:
+    """left · right mod 2^64. `x.T` on the left is not copied."""
+    (rows, inner), (also_inner, columns) = left.shape, right.shape
+    if inner != also_inner:
+        raise ValueError(f"the left matrix has {inner} columns and the right one {also_inner} rows")
+    if left.dtype != DTYPE or right.dtype != DTYPE:
+        raise TypeError(f"products mod 2^64 are of uint64, not of {left.dtype} and {right.dtype}")
+    if rows * inner * columns < _SMALL or not (left.flags.aligned and right.flags.aligned):
+        product: Ring = left @ right
+        return product
+    if left.flags.f_contiguous and not left.flags.c_contiguous:
+        out = np.zeros((rows, columns), DTYPE)
+        _compiled(_add_transposed)(left.T, np.ascontiguousarray(right), out)
+    else:
+        out = np.empty((rows, columns), DTYPE)
+        _compiled(_multiply)(np.ascontiguousarray(left), np.ascontiguousarray(right.T), out)
+    return out
+
+
+def sparse_matmul(left: Sparse, right: Ring) -> Ring:
+    """left · right mod 2^64, left in compressed rows. The loop is scipy's own."""
+    return _sparse(left, left.shape[1], right)
+
+
+def sparse_matmul_transposed(left: Sparse, right: Ring) -> Ring:
+    """leftᵀ · right mod 2^64, the left matrix not rearranged."""
+    return _sparse(left.T, left.shape[0], right)
+
+
+def _sparse(left: Any, inner: int, right: Ring) -> Ring:
+    if left.dtype != DTYPE or right.dtype != DTYPE:
+        raise TypeError(f"products mod 2^64 are of uint64, not of {left.dtype} and {right.dtype}")
+    if inner != len(right):
+        raise ValueError(f"the left matrix has {inner} columns and the right one {len(right)} rows")
+    product: Ring = left @ right
+    return product
+
+
+def _multiply(x: Ring, y: Ring, out: Ring) -> None:
+    """out = x·yᵀ, four columns at a time, so that each x is read once for them."""
+    rows, inner = x.shape
+    columns = len(y)
+    whole = columns - columns % 4
+    for i in range(rows):
+        for c in range(0, whole, 4):
+            s0 = s1 = s2 = s3 = np.uint64(0)
+            for j in range(inner):
+                s0 += x[i, j] * y[c, j]
+                s1 += x[i, j] * y[c + 1, j]
+                s2 += x[i, j] * y[c + 2, j]
+                s3 += x[i, j] * y[c + 3, j]
+            out[i, c], out[i, c + 1], out[i, c + 2], out[i, c + 3] = s0, s1, s2, s3
+        for c in range(whole, columns):
+            s0 = np.uint64(0)
+            for j in range(inner):
+                s0 += x[i, j] * y[c, j]
+            out[i, c] = s0
+
+
+def _add_transposed(x: Ring, y: Ring, out: Ring) -> None:
+    """out += xᵀ·y, row by row of both."""
+    for i in range(len(x)):
+        for j in range(x.shape[1]):
+            for c in range(y.shape[1]):
+                out[j, c] += x[i, j] * y[i, c]
+
+
+@cache
+def _compiled(loop: Callable[[Ring, Ring, Ring], None]) -> Callable[[Ring, Ring, Ring], None]:
+    """The loop for read-only or writable operands, compiled once; without numba's cache where none can be written."""
+    from numba import njit, types
+
+    operand = types.Array(types.uint64, 2, "C", readonly=True)
+    signature = types.void(operand, operand, types.Array(types.uint64, 2, "C"))
+    try:
+        compiled = njit(signature, cache=True, nogil=True)(loop)
+    except RuntimeError:
+        compiled = njit(signature, nogil=True)(loop)
+    return cast(Callable[[Ring, Ring, Ring], None], compiled)

@@ -1,0 +1,1 @@
+"""How parties talk: gateway, files, handshake, TLS."""

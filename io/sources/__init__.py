@@ -1,0 +1,1 @@
+"""A party's data files in: read, checked, scaled, encoded."""

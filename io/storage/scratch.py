@@ -1,0 +1,86 @@
+"""Where a shard's state waits at the barrier: in the element itself, in this process, or in the party's scratch store.
+
+  value    the arrays are in the element: Beam's coder copies them through every barrier
+  memory/… this process keeps the arrays and a reference crosses; for runners whose workers are threads of one process
+  a path   Arrow IPC files below a folder on any Beam filesystem, memory-mapped where it is local; the path crosses
+
+A state is kept under its address, so a retry keeps the same state in the same place.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+
+from veilmeans.io.storage.atomic_files import write_arrays
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Arrays, from_stream, to_stream
+from veilmeans.schemas.shard import Shard
+
+VALUE, MEMORY = "value", "memory/"
+_memory: dict[str, Arrays] = {}
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """`root` is VALUE, MEMORY and a name (two parties in one process keep apart), or a folder on a Beam filesystem."""
+
+    root: str
+
+    def keep(self, address: Address, arrays: Arrays) -> Shard:
+        """A shard to send through the barrier."""
+        if self.root == VALUE:
+            return Shard(arrays=dict(arrays))
+        path = self._path(address)
+        if self._in_memory:
+            _memory[path] = arrays
+        elif self._local:
+            write_arrays(Path(path), arrays)
+        else:
+            _write_remote(path, arrays)
+        return Shard(reference=path)
+
+    def load(self, shard: Shard) -> Arrays:
+        """The arrays of a shard, wherever they are."""
+        if shard.reference is None:
+            return shard.arrays
+        if self._in_memory:
+            return _memory[shard.reference]
+        if self._local:
+            with pa.memory_map(shard.reference) as source:
+                return from_stream(source)
+        with FileSystems.open(shard.reference, compression_type="uncompressed") as file:
+            return from_stream(pa.py_buffer(file.read()))
+
+    def drop(self, address: Address) -> None:
+        """Forget a state that no retry can ask for any more."""
+        if self._in_memory:
+            _memory.pop(self._path(address), None)
+        elif self.root != VALUE and self._local:
+            Path(self._path(address)).unlink(missing_ok=True)
+
+    def clear(self, run: str) -> None:
+        """Forget all states of a run: its pipeline has ended."""
+        folder = f"{self.root}/{run}/"
+        for path in [path for path in _memory if path.startswith(folder)]:
+            del _memory[path]
+        if self.root != VALUE and not self._in_memory and self._local:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _path(self, address: Address) -> str:
+        return f"{self.root}/{address}.arrow"
+
+    @property
+    def _in_memory(self) -> bool:
+        return self.root.startswith(MEMORY)
+
+    @property
+    def _local(self) -> bool:
+        return "://" not in self.root
+
+
+def _write_remote(path: str, arrays: Arrays) -> None:
+    with FileSystems.create(path, compression_type="uncompressed") as file:
+        file.write(to_stream(arrays).to_pybytes())

@@ -1,0 +1,1 @@
+"""Configurations and keys: written, filled in, changed, explained."""

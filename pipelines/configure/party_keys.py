@@ -1,0 +1,63 @@
+"""`--dry-run` of the commands that make files: what each would do. Its mistakes are told as the command itself would.
+
+Nothing is written but in a temporary folder, and nothing is sent.
+"""
+
+import os
+from pathlib import Path
+
+from veilmeans.crypto.certificates import check_certificate, fingerprint, make_identity
+from veilmeans.crypto.prg import SEED_SIZE
+from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.storage.secret_files import write_secret
+from veilmeans.schemas.address import checked_name
+from veilmeans.schemas.errors import CertificateError, StorageError
+
+
+def dry_keys(name: str, folder: Path, days: int) -> str:
+    check_keys(name, folder)
+    check_writable(folder)
+    key, seed, certificate = key_files(name, folder)
+    return (
+        f"would write {key} and {seed}, secrets (mode 0600) that stay here\n"
+        f"would write {certificate}, valid for {days:,} days, to be sent to every peer"
+    )
+
+
+def key_files(name: str, folder: Path) -> tuple[Path, Path, Path]:
+    """Key, seed and certificate."""
+    return folder / f"{name}.key", folder / f"{name}.seed", folder / f"{name}.crt"
+
+
+def check_keys(name: str, folder: Path) -> None:
+    """Refuse a name that cannot be, and files that are there."""
+    checked_name("the party's name", name)
+    for file in key_files(name, folder):
+        if file.exists():
+            raise StorageError(f"{file} exists and is not overwritten: choose another folder or remove it")
+
+
+def make_keys(name: str, folder: Path, days: int) -> str:
+    """Write NAME.key, NAME.seed (0600) and NAME.crt; what to tell the user."""
+    key, seed, certificate = key_files(name, folder)
+    checked_name("the party's name", name)
+    identity = make_identity(name, days)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"the folder {folder} cannot be made: {error.strerror}") from None
+    check_keys(name, folder)
+    write_secret(key, identity.key)
+    write_secret(seed, os.urandom(SEED_SIZE))
+    certificate.write_bytes(identity.certificate)
+    return f"send {certificate} to your peers; its fingerprint is {fingerprint(identity.certificate)}"
+
+
+def show_fingerprint(file: Path) -> str:
+    """Whose certificate a file holds, and its fingerprint."""
+    try:
+        pem = file.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"the certificate {file} cannot be read: {error.strerror}") from None
+    check_certificate(pem, file.stem, str(file))
+    return f"{file} is made out to {file.stem}; its fingerprint is {fingerprint(pem)}"

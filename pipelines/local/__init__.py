@@ -1,0 +1,1 @@
+"""All parties on one machine: demo, trials, the scikit-learn estimator."""

@@ -1,0 +1,1 @@
+"""What a job will cost, and which engine computes its products."""

@@ -1,0 +1,1 @@
+"""What a run has cost, opened and come to, for people."""

@@ -1,0 +1,1 @@
+"""One party's side of a run, shared by the jobs."""

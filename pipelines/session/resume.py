@@ -1,0 +1,55 @@
+"""Going on after a mishap: from this party's newest checkpoint, with the messages that have come since.
+
+A message is durable with its recipient before the sender goes on, and is dropped only when every party has a later
+checkpoint. So each party goes on from its own newest checkpoint, whatever the others do, and sends the same bytes
+again.
+"""
+
+import logging
+from pathlib import Path
+
+from veilmeans.io.exchange.exchange import Exchange
+from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import StorageError
+from veilmeans.transforms.kmeans.party_state import Job, kept
+
+log = logging.getLogger(__name__)
+
+
+def newest_checkpoint(config: JobConfig, job: Job) -> int:
+    """How many iterations are done (-1: none has begun), if the messages after them are still there."""
+    newest = kept(job.seat.open()).newest()
+    mark = _collected(config)
+    needed = _number(mark) if mark.exists() else -1
+    if newest < needed:
+        raise StorageError(
+            f"run {config.run!r} has been at iteration {needed}, and its newest checkpoint in {config.run_folder} is "
+            f"{f'of iteration {newest}' if newest >= 0 else 'gone'}: restore it from a backup, or start a new run id"
+        )
+    if newest > 0:
+        log.info("going on after iteration %d", newest)
+    return newest
+
+
+def _number(mark: Path) -> int:
+    try:
+        return int(mark.read_text())
+    except (OSError, ValueError):
+        raise StorageError(f"{mark} cannot be read: restore it from a backup, or start a new run id") from None
+
+
+def collect(exchange: Exchange, config: JobConfig, before: int) -> None:
+    """Drop the messages of iterations to which nobody goes back.
+
+    Who has sent us something in an iteration has its checkpoint, so nobody needs messages of those before; the ones of
+    one more iteration stay, so that a damaged newest checkpoint may be removed.
+    """
+    if before < 1:
+        return
+    write_text(_collected(config), str(before))
+    exchange.collect(config.run, before=before)
+
+
+def _collected(config: JobConfig) -> Path:
+    return config.run_folder / "collected"

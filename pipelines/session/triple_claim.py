@@ -1,0 +1,69 @@
+"""A run and its store of triples: open it, see that it suffices, agree with the peers on a part of it, claim that."""
+
+import numpy as np
+
+from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.storage.he_keyring import load_keyring
+from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.pipelines.session.kmeans_from_config import asked_engines, job_digest, job_plan
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import RefusedError, StorageError
+from veilmeans.schemas.message import Key
+from veilmeans.transforms.products.engine_parameters import Chosen
+
+_STAGE = "triples"
+
+
+def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
+    """The store, checked to be made for this job and its shapes."""
+    job_digest(config)  # a mistake in the configuration is told before a missing store
+    store = TripleStore.open(config.store_folder)
+    _check_engines(config, store.manifest)
+    store.require(iterations=iterations, plan=job_plan(config, settled_engines(config, store)).digest())
+    if any("he" in chosen for chosen in store.manifest.engines):
+        load_keyring(config.store_folder, config.me)  # keys that are missing are told before anything is sent
+    return store
+
+
+def settled_engines(config: JobConfig, store: TripleStore) -> Chosen:
+    """The engines that a store was made for."""
+    return store.manifest.engines or asked_engines(config)
+
+
+def _check_engines(config: JobConfig, manifest: Manifest) -> None:
+    """Refuse a store for other engines than the job asks for."""
+    if config.kmeans is None:
+        return
+    for party, chosen in zip(config.parties, manifest.engines, strict=False):
+        asked = config.kmeans.engines_of(party)
+        for product, engine in zip(("distance", "update"), chosen, strict=True):
+            if getattr(asked, product) not in ("auto", engine):
+                raise StorageError(
+                    f"the store {manifest.store!r} was made for the engine {engine} where kmeans.products asks for "
+                    f"{getattr(asked, product)} ({party}, {product}): make one for this job with `veilmeans offline`"
+                )
+
+
+def check_claim(config: JobConfig, store: TripleStore, binding: str) -> None:
+    """Refuse, before anything is sent, a run that has no part of the store and can get none."""
+    if store.claimed(config.run, binding) is None:
+        store.require(runs=1)
+
+
+def claim_triples(exchange: Exchange, config: JobConfig, store: TripleStore, binding: str) -> int:
+    """The run number that all parties use: the lowest that is free at every one of them. Claimed before it is used."""
+    known = store.claimed(config.run, binding)
+    if known is not None:
+        return known.number
+    store.require(runs=1)
+    where = Address(config.run, 0, _STAGE, 0)
+    mine = {"next": np.array([store.next_number()], np.uint64)}
+    exchange.put_all([Outgoing.of(Key(where, config.party, peer), mine) for peer in config.peers])
+    numbers = [store.next_number()]
+    for peer in config.peers:
+        heard = get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s).get("next")
+        if heard is None or heard.shape != (1,) or heard.dtype != np.uint64:
+            raise RefusedError(f"{peer} did not say which part of the store is free")
+        numbers.append(int(heard[0]))
+    return store.claim(max(numbers), config.run, binding).number

@@ -1,0 +1,110 @@
+"""docs/quickstart.md: its commands run as they stand, in order, and print what it shows ("…" stands for anything)."""
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.commands import Shell, commands_in, printed_commands
+from veilmeans.pipelines.configure.config_template import Example
+from veilmeans.pipelines.configure.next_commands import apart_steps
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/quickstart.md").read_text()
+PAYCO, EVERYONE = "payco/config.yaml", ("payco", "shop", "dealer")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced part of the document."""
+
+    kind: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)]
+
+
+def errors() -> list[str]:
+    """The sentences in the table of errors."""
+    return re.findall(r"^\| `(.*?)` \|", TEXT.partition("## When something goes wrong")[2], re.MULTILINE)
+
+
+def shown_in(line: str, output: str) -> bool:
+    pattern = ".*".join(map(re.escape, line.split("…")))
+    return re.search(rf"^(error: )?{pattern}$", output, re.MULTILINE) is not None
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """After all commands but the installation."""
+    top = tmp_path_factory.mktemp("quickstart")
+    (top / "here").mkdir()
+    shell, printed = Shell(top / "here", top / "logs"), ""
+    for block in blocks():
+        if block.kind == "bash":
+            printed = "\n".join(shell.check(commands_in(block.text)))
+        elif block.kind == "text":
+            missing = [line for line in block.text.splitlines() if not shown_in(line.rstrip(), printed)]
+            assert not missing, f"{missing} is not in\n{printed}"
+    return shell
+
+
+def test_its_commands_lead_to_three_groups(shell: Shell) -> None:
+    found = []
+    for name in ("payco", "shop"):
+        with (shell.folder / name / "clusters.csv").open() as file:
+            found.append([row["cluster"] for row in csv.DictReader(file)])
+    assert found[0] == found[1]
+    with (shell.folder / "payco/data.csv").open() as file:
+        cards = [row["card"] for row in csv.DictReader(file)]
+    assert len(set(zip(cards, found[0], strict=True))) == len(set(cards)) == 3
+
+
+def test_its_errors_are_told_in_those_words(shell: Shell) -> None:
+    lost, rows, store, absent, differ = errors()
+    configs = " ".join(f"--config {name}/config.yaml" for name in EVERYONE)
+    shell.check([f"veilmeans set {configs} run=second triples.store=second exchange.timeout_s=15"])
+    changes = "veilmeans set --config payco/config.yaml"
+    ran = shell.run(
+        [
+            "veilmeans train --config config.yaml",
+            f"veilmeans train --config {PAYCO}",
+            f"{changes} kmeans.rows=13 exchange.timeout_s=0.5",
+            f"veilmeans train --config {PAYCO}",
+            f"veilmeans offline --config {PAYCO}",
+            f"{changes} kmeans.rows=12 exchange.timeout_s=15 triples.runs=2",
+            *(f"veilmeans offline --config {name}/config.yaml &" for name in EVERYONE),
+            "wait",
+        ]
+    )
+    for each, code, sentence in (
+        (ran[0], 2, lost), (ran[1], 8, store), (ran[3], 3, rows), (ran[4], 5, absent), (ran[6], 4, differ),
+    ):  # fmt: skip
+        assert (each.code, shown_in(sentence, each.output.replace("`", ""))) == (code, True), each
+
+
+def test_what_init_prints_for_companies_apart_is_what_payco_does_here() -> None:
+    here = [command.removesuffix(" &") for block in blocks() for command in commands_in(block.text)]
+    printed = printed_commands(apart_steps(Path(), Example()))
+    assert [each.split()[1] for each in printed] == [
+        "keys", "fingerprint", "set", "inspect", "offline", "train", "results"
+    ]  # fmt: skip
+    assert [each for each in printed if each.replace("0.0.0.0", "127.0.0.1") not in here] == []
+
+
+def test_the_installation_is_the_makefile_s_without_the_tools_of_development() -> None:
+    venv, install, activate = next(commands_in(block.text) for block in blocks() if block.kind == "sh")
+    recipe = (ROOT / "Makefile").read_text().replace("$(PYTHON)", "python3.11").replace("$(VENV)", ".venv")
+    recipe = recipe.replace("$(BIN)", ".venv/bin")
+    assert f"\t{venv}\n" in recipe
+    assert re.sub(r" --[\w-]+|\"|\[dev\]", "", recipe).count(f"\t{install}\n") == 1
+    assert activate == "source .venv/bin/activate"
+
+
+def test_every_link_leads_somewhere() -> None:
+    for name in re.findall(r"\]\((\w+\.md)\)", TEXT):
+        assert (ROOT / "docs" / name).exists()

@@ -1,0 +1,131 @@
+"""The README's commands and the example configurations, run as they stand (on free ports)."""
+
+import json
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+from support.commands import Line
+from support.parties import free_ports
+
+ROOT = Path(__file__).parents[2]
+PORTS = ("7001", "7002", "7003")
+
+
+def readme_commands() -> list[str]:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    return [line.split("#")[0].strip() for line in lines if line.startswith("veilmeans ")]
+
+
+def done(folder: Path, command: str, names: Sequence[str] = ("payco",)) -> list[str]:
+    """What the command prints at each of the parties, run at the same time."""
+    logs = folder.parent / "logs"
+    logs.mkdir(exist_ok=True)
+    lines = [
+        Line(shlex.split(command.replace("payco", name))[1:], logs / f"{name}-{time.monotonic_ns()}", folder)
+        for name in names
+    ]
+    ended = [line.wait() for line in lines]
+    assert [code for code, _ in ended] == [0] * len(lines), ended
+    return [output for _, output in ended]
+
+
+def _read(log: Path) -> str:
+    return log.read_text() if log.exists() else ""
+
+
+def example(name: str, folder: Path) -> Path:
+    """An example, on ports that are free."""
+    copied = folder / name
+    shutil.copytree(ROOT / "examples" / name, copied)
+    ports = dict(zip(PORTS, free_ports(3), strict=True))
+    for file in copied.glob("*.yaml"):
+        file.write_text(re.sub("|".join(PORTS), lambda found: str(ports[found[0]]), file.read_text()))
+    return copied
+
+
+BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
+
+
+def test_the_readme_names_the_commands_that_are_run_here() -> None:
+    assert [command.split()[1] for command in readme_commands()] == [
+        "init", "init", "keys", "fingerprint", "inspect", "set", "prepare", "plan", "offline", "train", "train",
+        "status", "results", "report", "plan", "predict", "predict", "reveal", "gateway",
+    ]  # fmt: skip
+
+
+def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
+    folder = example("kmeans", tmp_path)
+    trial, apart, keys, fingerprint, inspect, *others = readme_commands()
+    change, prepare, plan, offline, dry_run, train, status, results, report, compare, *others = others
+    new, predict, reveal, gateway = others
+    for init, name in ((trial, "trial"), (apart, "apart")):
+        done(folder, init)
+        assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*ALL}
+    assert [len(list((folder / name).rglob("*.key"))) for name in ("trial", "apart")] == [3, 0]
+    told = [output.partition("fingerprint is ")[2] for output in done(folder, keys, ALL)]
+    assert [output.partition("fingerprint is ")[2] for output in done(folder, fingerprint, ALL)] == told
+    assert "as kmeans.features says" in done(folder, inspect)[0]
+    before = (folder / "payco.yaml").read_text()
+    done(folder, change)
+    assert (folder / "payco.yaml").read_text() == before
+    done(folder, prepare)
+    assert "payco distance" in done(folder, plan)[0]
+    served = "the store 'example' serves 2 runs of 10 iterations, 60 rows"
+    assert all(served in output for output in done(folder, offline, ALL))
+    assert "opened at the end: centroids to payco\n" in done(folder, dry_run)[0]
+    assert all("results: " in output for output in done(folder, train, BOTH))
+    assert "example-1" in done(folder, status)[0]
+    assert [each in done(folder, results)[0] for each in ("our rows in it", "amount", "visits")] == [True, True, False]
+    results = {name: folder / f"storage/{name}/runs/example-1" for name in BOTH}
+    assert "report.html" in done(folder, report)[0]
+    assert "payco in run 'example-1', 3 iterations: planned, measured" in done(folder, compare)[0]
+    found = {name: parquet.read_table(next(each.rglob("assignments.parquet"))) for name, each in results.items()}
+    assert found["payco"] == found["shop"]
+    assert (found["payco"].num_rows, len(set(found["payco"]["cluster"].to_pylist()))) == (60, 3)
+    assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, False]
+    for name in BOTH:
+        file = folder / f"{name}.yaml"
+        file.write_text(file.read_text().replace("centroids: [payco]", "centroids: [payco, shop]"))
+    done(folder, reveal, BOTH)
+    running = Line(shlex.split(gateway)[1:], folder.parent / "gateway", folder)
+    while "gateway of payco listens on port" not in _read(running.log):
+        assert running.process.is_alive(), _read(running.log)
+        time.sleep(0.05)
+    running.process.terminate()
+    assert running.wait()[0] == 0
+    assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, True]
+    done(folder, new, BOTH)
+    done(folder, new.replace(" --data new-payco.csv", ""), ["dealer"])
+    done(folder, offline.replace("payco.yaml", "may-payco.yaml"), ALL)
+    done(folder, predict, BOTH)
+    known = dict(zip(*(found["payco"][name].to_pylist() for name in ("customer", "cluster")), strict=True))
+    opened = [parquet.read_table(folder / f"storage/{name}/runs/may/assignments.parquet") for name in BOTH]
+    assert opened[0] == opened[1]
+    assert opened[0]["cluster"].to_pylist() == [known[each] for each in ("1001", "1060", "1020", "1040")]
+
+
+def test_the_commands_for_sums_run_on_their_example(tmp_path: Path) -> None:
+    folder = example("sums", tmp_path)
+    keys, offline = (next(each for each in readme_commands() if f" {name} " in each) for name in ("keys", "offline"))
+    done(folder, keys, ALL)
+    assert "sums.01.multiply" in done(folder, "veilmeans sums --config payco.yaml --dry-run")[0]
+    for output in done(folder, offline, ALL):
+        assert "the store 'october' serves 1 runs of 1 iterations, 5 rows" in output
+    done(folder, "veilmeans sums --config payco.yaml", BOTH)
+    plain = {"payco.amount_cents": 260849, "payco.chargebacks": 3, "shop.visits": 50, "shop.items": 9}
+    product = {"payco.amount_cents · shop.items": 12050 * 3 + 999 + 240000 + 6000 * 2 + 1800 * 2}
+    for name in BOTH:
+        result = json.loads((folder / f"storage/{name}/runs/october/sums.json").read_text())
+        assert result == plain | product
+
+
+@pytest.mark.parametrize("name", ["kmeans", "sums"])
+def test_every_example_has_a_side_for_each_party_and_the_dealer(name: str) -> None:
+    assert {file.stem for file in (ROOT / "examples" / name).glob("*.yaml")} == {*ALL}

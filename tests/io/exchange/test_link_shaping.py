@@ -1,0 +1,120 @@
+"""A shaped link, on a clock of its own: nothing here takes time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from support.parties import Board, make_configs
+from veilmeans.io.exchange import link_shaping as shaper
+from veilmeans.io.exchange.connections import close_exchange, open_exchange
+from veilmeans.io.exchange.exchange import Exchange, Outgoing
+from veilmeans.io.exchange.link_shaping import LAN, WAN, Link, ShapedExchange
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.message import Key
+
+START = 1000.0
+
+
+@dataclass
+class Clock:
+    """Stands in for the module `time`: sleeping moves it on."""
+
+    now: float = START
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds
+
+
+@dataclass
+class Delivery(Board):
+    """Remembers when messages were handed over."""
+
+    clock: Clock
+    at: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def put_all(self, messages: Sequence[Outgoing]) -> None:
+        self.at.append((self.clock.now, len(messages)))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(shaper, "time", clock)
+    return clock
+
+
+def message(size: int, shard: int = 0) -> Outgoing:
+    return Outgoing(Key(Address("run", 0, "stage", shard), "payco", "shop"), pa.py_buffer(bytes(size)))
+
+
+def test_the_links_are_those_of_the_paper() -> None:
+    assert Link(rate=10e9, round_trip=0.02e-3) == LAN
+    assert Link(rate=20e6, round_trip=40e-3) == WAN
+
+
+@pytest.mark.parametrize("link", [LAN, WAN, Link(8.0, 0.0)], ids=["LAN", "WAN", "slow"])
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_bytes_take_the_link_for_their_bits_and_arrive_half_a_round_trip_later(
+    tmp_path: Path, clock: Clock, link: Link, size: int
+) -> None:
+    inner = Delivery(clock)
+    ShapedExchange(inner, link, tmp_path / "clock").put_all([message(size)])
+    arrival = START + size * 8 / link.rate + link.round_trip / 2
+    assert inner.at == [(pytest.approx(arrival, abs=1e-9), 1)]
+    assert clock.now == pytest.approx(arrival + link.round_trip / 2, abs=1e-9)
+
+
+def test_messages_handed_over_together_take_one_round_trip(tmp_path: Path, clock: Clock) -> None:
+    inner = Delivery(clock)
+    ShapedExchange(inner, WAN, tmp_path / "clock").put_all([message(25_000, shard) for shard in range(10)])
+    assert inner.at == [(pytest.approx(START + 0.1 + 0.02), 10)]
+
+
+def test_two_workers_share_one_link(tmp_path: Path, clock: Clock) -> None:
+    one, other = (ShapedExchange(Delivery(clock), WAN, tmp_path / "clock") for _ in range(2))
+    assert one._reserve(2_500_000) == pytest.approx(START + 1)
+    assert other._reserve(2_500_000) == pytest.approx(START + 2)
+    assert one._reserve(2_500_000) == pytest.approx(START + 3)
+    clock.now += 10
+    assert other._reserve(2_500_000) == pytest.approx(START + 11)
+
+
+def test_two_parties_have_a_link_each(tmp_path: Path, clock: Clock) -> None:
+    links = [ShapedExchange(Delivery(clock), WAN, tmp_path / name / "clock") for name in ("payco", "shop")]
+    assert [link._reserve(2_500_000) for link in links] == [pytest.approx(START + 1)] * 2
+
+
+def test_nothing_to_send_takes_no_time(tmp_path: Path, clock: Clock) -> None:
+    inner = Delivery(clock)
+    ShapedExchange(inner, WAN, tmp_path / "clock").put_all([])
+    assert clock.now == START
+    assert inner.at == []
+
+
+def test_what_was_sent_can_be_got_through_a_shaped_exchange(tmp_path: Path, clock: Clock) -> None:
+    shaped = ShapedExchange(Board(), WAN, tmp_path / "clock")
+    assert isinstance(shaped, Exchange)
+    shaped.put_all([message(5)])
+    sent = clock.now
+    assert shaped.get(message(5).key, 1.0).size == 5
+    assert clock.now == sent
+
+
+def test_the_shape_in_a_configuration_is_in_megabits_and_milliseconds(tmp_path: Path) -> None:
+    shape = {"shape": {"rate_mbps": 20, "round_trip_ms": 40}}
+    config = make_configs(tmp_path, kind="files", exchange=shape)["payco"]
+    exchange = open_exchange(config)
+    close_exchange(config)
+    assert isinstance(exchange, ShapedExchange)
+    np.testing.assert_allclose([exchange._link.rate, exchange._link.round_trip], [WAN.rate, WAN.round_trip])

@@ -1,0 +1,246 @@
+"""`--dry-run` of every command that does something: it says what would be done, changes nothing, and refuses alike."""
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from support.fixed_values import fix_costs
+from support.in_process_run import blobs, make_world, tables
+from support.parties import make_configs, write_config
+from support.train_world import changed_config
+from veilmeans.pipelines.cli import main as cli
+from veilmeans.schemas.config import JobConfig
+
+DRY = (
+    "keys", "init", "set", "fill", "gateway", "prepare", "offline", "train", "predict", "reveal", "report", "sums",
+    "demo",
+)  # fmt: skip
+
+
+def everything(folder: Path) -> dict[str, Any]:
+    """All below a folder, with the moments of its last change."""
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+@pytest.fixture(autouse=True)
+def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    fix_costs(monkeypatch)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Exit code and standard error of a command, run in this process."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["veilmeans", *arguments])
+        with pytest.raises(SystemExit) as ending:
+            cli.main()
+        return int(ending.value.code or 0), capfd.readouterr().err
+
+    return run
+
+
+def said(folder: Path, *arguments: str) -> str:
+    """What a command prints that must change nothing."""
+    before = everything(folder)
+    result = CliRunner().invoke(cli.app, [*arguments, "--dry-run"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert everything(folder) == before
+    return result.stdout
+
+
+def test_every_command_that_does_something_can_be_asked_first() -> None:
+    for command in DRY:
+        assert "--dry-run" in CliRunner().invoke(cli.app, [command, "--help"]).output
+
+
+# Commands without a configuration.
+def test_keys(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    line = ["keys", "--name", "payco", "--out", str(tmp_path / "keys"), "--days", "9"]
+    output = said(tmp_path, *line)
+    assert all(f"{tmp_path}/keys/payco.{end}" in output for end in ("key", "seed", "crt"))
+    assert "9 days" in output
+    assert ended(*line)[0] == 0
+    first, second = ended(*line), ended(*line, "--dry-run")
+    assert first == second
+    assert first[0] == 8
+    wrong = ["keys", "--name", "../x", "--out", str(tmp_path)]
+    assert ended(*wrong) == ended(*wrong, "--dry-run")
+
+
+def test_init(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    line = ["init", "--out", str(tmp_path / "trial"), "--parties", "a,b,c"]
+    output = said(tmp_path, *line, "--apart")
+    assert output.splitlines() == [f"would write {tmp_path}/trial/{name}/config.yaml" for name in (*"abc", "dealer")]
+    listed = said(tmp_path, *line).splitlines()
+    wrong = ["init", "--out", str(tmp_path / "wrong"), "--parties", "a,a"]
+    dry = ended(*wrong, "--dry-run")
+    assert not (tmp_path / "wrong").exists()
+    assert dry == ended(*wrong)
+    assert dry[0] == 2
+    ended(*line)
+    assert listed == sorted(f"would write {file}" for file in (tmp_path / "trial").rglob("*") if file.is_file())
+    assert ended(*line) == ended(*line, "--dry-run")
+
+
+def test_set_and_fill(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    ended("init", "--out", str(tmp_path))
+    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop", "dealer")}
+    for name in ("payco", "shop"):
+        (tmp_path / name / "data.csv").write_text("id,a\n" + "".join(f"{i},{i * i}\n" for i in range(7)))
+    every = [part for file in files.values() for part in ("--config", file)]
+    shown = said(tmp_path, "fill", *every)
+    assert all(line in shown for line in ("  -  rows: 10000", "  +  rows: 7", "  +  features: {payco: 1, shop: 1}"))
+    assert said(tmp_path, "set", "--config", files["payco"], "run=first").endswith(":\n  nothing changes\n")
+    wrong = ["set", "--config", files["payco"], "kmeans.clusters=0"]
+    assert ended(*wrong, "--dry-run") == ended(*wrong)
+    new = ["predict", "--config", files["payco"], "--new", "may", "--data", "may.csv", "--rows", "3"]
+    assert said(tmp_path, *new) == f"would write {tmp_path}/payco/may.yaml\n"
+    assert ended("report", "-c", files["payco"], "--dry-run") == ended("report", "-c", files["payco"])
+
+
+def test_demo(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    line = ["demo", "--folder", str(tmp_path / "demo"), "--rows", "500"]
+    assert "500 made-up transactions" in said(tmp_path, *line)
+    (tmp_path / "demo" / "payco").mkdir(parents=True)
+    assert f"would remove the earlier demo in {tmp_path}/demo\n" in said(tmp_path, *line)
+    (tmp_path / "demo" / "mine").write_text("x")
+    for wrong in (line, [*line, "--exchange", "pigeon"]):
+        assert ended(*wrong, "--dry-run") == ended(*wrong)
+        assert (tmp_path / "demo" / "mine").exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    (tmp_path / "file").write_text("")
+    code, sentence = ended("keys", "--name", "a", "--out", str(tmp_path / "file" / "keys"), "--dry-run")
+    assert (code, "cannot be written" in sentence) == (8, True)
+
+
+# Commands of a run.
+@pytest.fixture
+def config(tmp_path: Path) -> JobConfig:
+    """A party with its data and a store."""
+    parts = tables(blobs(40, 3), list("abc"), [2], axis=1)
+    job = {
+        "layout": "vertical",
+        "clusters": 3,
+        "max_iter": 2,
+        "reveal": {"assignments": ["shop"], "centroids": ["payco"]},
+    }
+    return make_world(tmp_path, parts, job, engine={"rows_per_shard": 16})["payco"]
+
+
+def written(config: JobConfig, folder: Path, **fields: Any) -> str:
+    return str(write_config(changed_config(config, fields), folder / "payco.yaml"))
+
+
+def test_train(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+    file = written(config, tmp_path)
+    output = said(tmp_path, "train", "-c", file)
+    for part in ("payco in run 'test' with shop", "quotient", "opened at the end: centroids to payco\n"):
+        assert part in output
+    for fields, code in (
+        ({"kmeans": {"data": str(tmp_path / "none.csv")}}, 3),
+        ({"kmeans": {"clusters": 4}}, 8),
+        ({"triples": {"store": "other"}}, 8),
+        ({"peers": {"shop": {"certificate": str(tmp_path / "none.crt")}}}, 7),
+    ):
+        wrong = written(config, tmp_path, **fields)
+        before = everything(tmp_path)
+        dry = ended("train", "-c", wrong, "--dry-run")
+        assert everything(tmp_path) == before
+        assert dry == ended("train", "-c", wrong)
+        assert dry[0] == code, dry
+
+
+def test_a_store_that_is_used_up(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+    file = written(config, tmp_path)
+    (config.store_folder / "claims" / "0.json").write_text(json.dumps({"run": "earlier", "binding": "x"}))
+    dry = ended("train", "-c", file, "--dry-run")
+    assert dry[0] == 8
+    assert "1 runs and has 0 left" in dry[1]
+
+
+def test_reveal_of_what_is_not_trained(
+    tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]
+) -> None:
+    file = written(config, tmp_path)
+    assert ended("reveal", "-c", file, "--dry-run") == ended("reveal", "-c", file)
+    nobody = written(config, tmp_path, kmeans={"reveal": {"assignments": [], "centroids": []}})
+    assert ended("reveal", "-c", nobody, "--dry-run") == ended("reveal", "-c", nobody)
+
+
+def test_prepare(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+    file = written(config, tmp_path)
+    output = said(tmp_path, "prepare", "-c", file)
+    assert "40 rows, 2 columns: a, b; 3 shards" in output
+    assert f"files below {config.storage}/prepared\n" in output
+    wrong = written(config, tmp_path, kmeans={"rows": 41})
+    assert ended("prepare", "-c", wrong, "--dry-run") == ended("prepare", "-c", wrong)
+
+
+def test_gateway(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+    file = written(config, tmp_path)
+    output = said(tmp_path, "gateway", "-c", file)
+    assert f"would listen on {config.listen} as payco" in output
+    assert "from shop, whose certificate is " in output
+    host, _, port = (config.listen or "").rpartition(":")
+    with socket.socket() as taken:
+        taken.bind((host, int(port)))
+        taken.listen()
+        code, sentence = ended("gateway", "-c", file, "--dry-run")
+    assert code == 8
+    assert sentence.startswith(f"error: the gateway cannot listen on {config.listen}: is the port taken? (")
+
+
+def test_a_port_that_is_taken(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+    """A command that opens its own gateway says so, too."""
+    file = written(config, tmp_path)
+    host, _, port = (config.listen or "").rpartition(":")
+    with socket.socket() as taken:
+        taken.bind((host, int(port)))
+        taken.listen()
+        code, sentence = ended("train", "-c", file, "--dry-run")
+    assert (code, "is the port taken?" in sentence) == (8, True)
+
+
+@pytest.mark.parametrize("products", ["beaver", "he"])
+def test_offline(tmp_path: Path, products: str) -> None:
+    job = {"layout": "vertical", "rows": 90, "features": {"payco": 2, "shop": 1}, "clusters": 3, "products": products}
+    configs = make_configs(tmp_path, dealer="notary", triples={"store": "october", "runs": 2}, kmeans=job)
+    outputs = {
+        name: said(tmp_path, "offline", "-c", str(write_config(config, tmp_path / f"{name}.yaml")))
+        for name, config in configs.items()
+    }
+    assert f"below {configs['payco'].store_folder}, with a seed" in outputs["payco"]
+    assert ("ciphertexts" in outputs["shop"]) == (products == "he")
+    got = {name: outputs[name].split("would get from notary: ")[1].split(" (")[0] for name in ("payco", "shop")}
+    for name, amount in got.items():
+        assert f"would send {name}: {amount} (" in outputs["notary"]
+
+
+def test_offline_with_mistakes(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    config = make_configs(tmp_path, dealer="notary", triples={"store": "october"})["payco"]
+    file = str(write_config(config, tmp_path / "payco.yaml"))
+    dry = ended("offline", "-c", file, "--dry-run")
+    assert dry == ended("offline", "-c", file)
+    assert dry[0] == 2
+
+
+def test_sums(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+    (tmp_path / "data.csv").write_text("a\n1\n2\n")
+    job = {"data": str(tmp_path / "data.csv"), "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
+    triples = {"store": "store", "rows": 2}
+    config = make_configs(tmp_path, kind="files", dealer="notary", triples=triples, sums=job)["payco"]
+    assert "sums.01.multiply" in said(tmp_path, "sums", "-c", str(write_config(config, tmp_path / "payco.yaml")))
+    wrong = str(write_config(changed_config(config, {"triples": {"rows": 3}}), tmp_path / "payco.yaml"))
+    assert ended("sums", "-c", wrong, "--dry-run") == ended("sums", "-c", wrong)

@@ -1,0 +1,62 @@
+"""The demo, as `make demo` runs it, with fewer transactions; and the made-up transactions themselves."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.report_page import check_page, footer
+from veilmeans.io.storage.run_report import RunReport, total
+from veilmeans.pipelines.local.demo import FEATURES, run_demo
+from veilmeans.pipelines.local.demo_data import KINDS, distances, found, found_alone, make_transactions, scaled
+from veilmeans.pipelines.reporting.html_report import REPORT
+from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+
+
+def test_the_demo_finds_the_fraud_and_the_clusters_of_plaintext_lloyd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_demo(tmp_path / "demo", rows=600, exchange="gateway")
+    output = capsys.readouterr().out
+    assert "600 transactions × 42 features (payco 18, shop 24)" in output
+    assert "yes, 100.00% of the rows" in output
+    for name in FEATURES:
+        folder = tmp_path / "demo" / name / "storage" / "runs" / "demo"
+        result = json.loads((folder / "result.json").read_text())
+        assert {"assignments", "centroids", "inertia", "iterations"} <= result.keys()
+        assert f"{name}'s report: {folder / REPORT}" in output.replace("\n", "")
+        check_report(load_config(tmp_path / "demo" / name / "config.yaml"), tmp_path)
+
+
+def check_report(config: JobConfig, folder: Path) -> None:
+    """Of a whole run, as its processes left it."""
+    page, numbers = (config.run_folder / REPORT).read_text(), RunReport(config.run_folder).content
+    check_page(page)
+    assert str(folder) not in page
+    assert "with the dealer" in page
+    assert f"<li>{numbers['iterations'][-1]['done']}<b>go on</b></li>" in page
+    assert footer(page)[:2] == [f"{len(numbers['stages'])}", f"{total(numbers['stages'], 'messages'):,}"]
+    peer = next(name for name in FEATURES if name != config.party)
+    values = (folder / "demo" / peer / "data.csv").read_text().split("\n")[1].split(",")[1:]
+    assert not [value for value in values if value in page]
+
+
+def test_neither_company_sees_the_fraud_alone() -> None:
+    made = make_transactions(4000, FEATURES, seed=3)
+    assert 10 < made.fraud.sum() < 100
+    for table in made.tables.values():
+        assert found_alone(table, made.fraud, KINDS, seed=3) < 0.2
+    rows = np.hstack([scaled(table) for table in made.tables.values()])
+    start = rows[[int(np.argmax(np.argsort(rows[:, 0]) == i)) for i in range(KINDS)]]
+    centres = lloyd(lambda: [rows], start, 20)[-1].centres
+    assert found(distances(rows, nearest(rows, centres), centres), made.fraud) > 0.6
+
+
+def test_the_same_seed_makes_the_same_transactions() -> None:
+    first, second, other = (make_transactions(50, FEATURES, seed) for seed in (1, 1, 2))
+    for name in FEATURES:
+        assert first.tables[name].equals(second.tables[name])
+        assert not first.tables[name].equals(other.tables[name])
+        assert first.tables[name].num_columns == FEATURES[name] + 1

@@ -1,0 +1,395 @@
+"""Who gets what at the end of a run: the files, the values in them, the shares in the messages; nobody gets more."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from support.in_process_run import (
+    CLUSTERS,
+    ITERATIONS,
+    ROWS,
+    Configs,
+    blobs,
+    changed,
+    checkpoint,
+    keep_messages,
+    labels_of,
+    layout,
+    make_world,
+    positions,
+    received,
+    tables,
+    together,
+    train,
+)
+from support.parties import NAMES
+from veilmeans.crypto import fixed_point as fixed
+from veilmeans.crypto import ring
+from veilmeans.io.exchange import handshake
+from veilmeans.io.storage.result_files import write_assignments, write_centroids
+from veilmeans.pipelines.reveal import run_reveal
+from veilmeans.schemas.arrays import Array, Arrays, Real
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import HandshakeError, RefusedError
+from veilmeans.schemas.kmeans_config import RevealConfig
+from veilmeans.schemas.layout import Layout
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.kmeans.open_results import Policy, open_assignments, open_centres
+from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+from veilmeans.transforms.rounds.protocol import Inbox
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The result in the clear: clusters of all rows, centroids in original units, inertia on the common scale."""
+
+    labels: Array
+    centres: Real
+    inertia: float
+    unit: Real
+    """What 1 on the common scale is in each column."""
+
+
+def in_the_clear(data: Real, method: str, start: Sequence[int], iterations: int = ITERATIONS) -> Expected:
+    shift = data.min(axis=0) if method == "minmax" else data.mean(axis=0)
+    width = np.ptp(data, axis=0) if method == "minmax" else data.std(axis=0)
+    width = np.where(np.ptp(data, axis=0) == 0, 0, width)
+    shift = np.where(width == 0, data[0], shift)
+    rows = np.divide(data - shift, width, out=np.zeros_like(data), where=width != 0)
+    steps = lloyd(lambda: [rows], rows[list(start)], iterations)
+    before = steps[-2].centres if iterations > 1 else rows[list(start)]
+    labels = nearest(rows, before)
+    inertia = float(((rows - steps[-1].centres[labels]) ** 2).sum())
+    return Expected(labels, steps[-1].centres * width + shift, inertia, width)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: who owns what, on what scale, and what is opened to whom."""
+
+    parties: int
+    vertical: bool
+    reveal: Mapping[str, Any]
+    method: str = "minmax"
+    kind: str = "gateway"
+    engine: Mapping[str, Any] | None = None
+    constant: bool = False
+    iterations: int = ITERATIONS
+
+    @property
+    def data(self) -> Real:
+        data = blobs(ROWS, 5)
+        if self.constant:
+            data[:, 1] = 42.25
+        return data
+
+    @property
+    def columns(self) -> list[str]:
+        return ["amount", "hour", "visits", "age", "basket"]
+
+    @property
+    def cuts(self) -> list[int]:
+        if self.vertical:
+            return [2, 4][: self.parties - 1]
+        return [17, 40][: self.parties - 1]
+
+    def job(self) -> dict[str, Any]:
+        normalise = {"method": self.method, "aggregate": not self.vertical}
+        return {
+            "layout": "vertical" if self.vertical else "horizontal",
+            "clusters": CLUSTERS,
+            "max_iter": self.iterations,
+            "normalise": normalise,
+            "init": {"indices": [0, 1, 5]},
+            "reveal": self.reveal,
+        }
+
+    def make(self, folder: Path) -> Configs:
+        parts = tables(self.data, self.columns, self.cuts, axis=1 if self.vertical else 0)
+        engine = {"rows_per_shard": 48, **(self.engine or {})}
+        return make_world(folder, parts, self.job(), self.kind, engine)
+
+    def own_columns(self, party: int) -> list[int]:
+        """The columns a party sees where it may see its own."""
+        if not self.vertical:
+            return list(range(5))
+        return np.split(np.arange(5), self.cuts)[party].tolist()
+
+    def own_rows(self, party: int) -> slice:
+        ends = [0, *self.cuts, ROWS]
+        return slice(0, ROWS) if self.vertical else slice(ends[party], ends[party + 1])
+
+
+A, B, C = NAMES[:3]
+CASES = {
+    "nobody learns anything": Case(2, True, {}, iterations=2),
+    "assignments to the first": Case(2, True, {"assignments": [A]}),
+    "assignments to both, stage by stage": Case(2, True, {"assignments": [B, A]}, engine={"rounds": "stages"}),
+    "centroids of its own columns to the second, zscore": Case(2, True, {"centroids": [B]}, "zscore"),
+    "all centroids to the first, by files": Case(
+        2, True, {"centroids": [A], "columns": "all"}, kind="files", iterations=2
+    ),
+    "all columns to nobody": Case(2, True, {"assignments": [B], "columns": "all"}),
+    "inertia to the second": Case(2, True, {"inertia": [B]}),
+    "a constant column, own": Case(2, True, {"centroids": [A, B]}, constant=True),
+    "a constant column, all, zscore": Case(
+        2, True, {"centroids": [A, B], "columns": "all"}, "zscore", constant=True
+    ),
+    "each of three something else": Case(
+        3, True, {"assignments": [B], "centroids": [A, C], "columns": "all", "inertia": [C]}, iterations=2
+    ),
+    "one of three, own columns": Case(3, True, {"centroids": [B], "inertia": [A, B]}, "zscore"),
+    "horizontal: nobody": Case(2, False, {}),
+    "horizontal: all to both": Case(
+        2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True,
+        engine={"rows_per_shard": 16}, iterations=2,
+    ),
+    "horizontal: centroids to one, all columns, zscore": Case(
+        2, False, {"centroids": [B], "columns": "all"}, "zscore", constant=True
+    ),
+    "horizontal: each of three something else": Case(
+        3, False, {"assignments": [A, C], "centroids": [B], "inertia": [A]}, engine={"rounds": "stages"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_everyone_gets_what_the_policy_names_and_nothing_else(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_messages(monkeypatch)
+    configs = case.make(tmp_path)
+    train(configs)
+    expected = in_the_clear(case.data, case.method, [0, 1, 5], case.iterations)
+    reveal = RevealConfig.model_validate(case.reveal)
+    for config in configs.values():
+        check_files(case, config, reveal, expected)
+        check_messages(case, configs, config, reveal)
+    check_shares(configs, expected)
+
+
+def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: Expected) -> None:
+    """A file, or a field, for what a party may know; and no other."""
+    me, folder = config.me.index, config.run_folder
+    result = json.loads((folder / "result.json").read_text())
+    assert result.pop("iterations") == case.iterations
+    assert result.pop("run") == config.run
+    assert result.pop("stopped") is False
+    assert set(result) == {
+        what for what in ("assignments", "centroids", "inertia") if config.party in getattr(reveal, what)
+    }
+    assert {file.name for file in folder.glob("*.parquet")} == {
+        f"{what}.parquet" for what in result if what != "inertia"
+    }
+    assert (folder / "opened").exists() == ("assignments" in result)
+    if "inertia" in result:
+        assert result["inertia"] == pytest.approx(expected.inertia, abs=ROWS * 2**-16)
+    if "assignments" in result:
+        check_assignments(result["assignments"], expected.labels[case.own_rows(me)])
+    if "centroids" in result:
+        every = reveal.columns == "all" and case.vertical
+        check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
+
+
+def check_assignments(file: str, labels: Array) -> None:
+    table = pq.read_table(file)
+    assert table.column_names == ["row", "cluster"]
+    assert table["row"].to_pylist() == list(range(len(labels)))
+    assert table["cluster"].to_pylist() == labels.tolist()
+
+
+def check_centroids(file: str, case: Case, columns: list[int], every: bool, expected: Expected) -> None:
+    table = pq.read_table(file)
+    owners = [next(i for i in range(case.parties) if column in case.own_columns(i)) for column in columns]
+    names = [case.columns[column] for column in columns]
+    full = [f"{NAMES[owner]}.{name}" for owner, name in zip(owners, names, strict=True)]
+    assert table.column_names == ["cluster", *(full if every else names)]
+    assert table["cluster"].to_pylist() == list(range(CLUSTERS))
+    found = np.column_stack([column.to_numpy() for column in table.columns[1:]])
+    difference = np.abs(found - expected.centres[:, columns])
+    assert (difference <= expected.unit[columns] * 2**-16).all()
+
+
+def check_messages(case: Case, configs: Configs, config: JobConfig, reveal: RevealConfig) -> None:
+    """A message holds shares of what its recipient may know; no share of anything else is in any message."""
+    named = {what: config.party in getattr(reveal, what) for what in ("assignments", "centroids", "inertia")}
+    every = reveal.columns == "all" and case.vertical
+    columns = list(range(5)) if every else case.own_columns(config.me.index)
+    told: dict[str, set[str]] = {}
+    places = layout(config).places()
+    shares = {peer: checkpoint(configs[peer]) for peer in config.online().peers}
+    rows = {peer: positions(configs[peer]) for peer in config.online().peers}
+    for key, arrays in received(config):
+        stage, shard = key.address.stage, key.address.shard
+        if stage.startswith("reveal-assignments"):
+            mine = places[shard].owner in (None, config.me.index)
+            assert set(arrays) == ({"c"} if named["assignments"] and mine else set())
+            for array in arrays.values():
+                np.testing.assert_array_equal(array, rows[key.sender][shard])
+        elif stage.startswith("reveal-centres"):
+            wanted = {"mu"} if named["centroids"] else set()
+            wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
+            wanted |= {"inertia"} if named["inertia"] else set()
+            assert set(arrays) == wanted
+            if "mu" in arrays:
+                np.testing.assert_array_equal(arrays["mu"], shares[key.sender]["mu"][:, columns])
+        else:
+            assert not stage.startswith("reveal")
+            check_no_share(arrays, shares[key.sender], rows[key.sender])
+        told.setdefault(key.sender, set()).add(stage.split("-")[1] if stage.startswith("reveal") else "")
+    for stages in told.values():
+        assert ("assignments" in {s.split(".")[0] for s in stages}) == bool(reveal.assignments)
+        assert ("centres" in {s.split(".")[0] for s in stages}) == bool(reveal.centroids or reveal.inertia)
+
+
+def check_no_share(arrays: Arrays, shares: Arrays, rows: Sequence[Array]) -> None:
+    """None of the sender's final shares, whole or in part, stands in a message of the rounds before."""
+    words = np.concatenate([array.reshape(-1) for name, array in shares.items() if name in ("mu", "u", "inertia")])
+    for array in arrays.values():
+        if array.dtype == ring.DTYPE:
+            assert not np.isin(array, words).any()
+        assert not any(row.tobytes() in array.tobytes() for shard in rows for row in shard if row.size >= 6)
+
+
+def check_shares(configs: Configs, expected: Expected) -> None:
+    """Whatever was opened, all shares are still there, and add up to the result."""
+    assert np.concatenate(labels_of(configs)).tolist() == expected.labels.tolist()
+    shares = [checkpoint(config)["mu"] for config in configs.values()]
+    assert all(np.unique(share).size == share.size for share in shares)
+    centres = fixed.decode(ring.total(shares))
+    assert ((centres > -4) & (centres < 4)).all()
+
+
+# Ids.
+IDS = (
+    pa.array([1000 - 7 * i for i in range(ROWS)], pa.int32()),
+    pa.array([f"kunde-{i * 37 % ROWS:04d}" for i in range(ROWS)]),
+)
+
+
+@pytest.mark.parametrize(
+    ("vertical", "kinds"),
+    [(True, (0, 0)), (True, (1, 1)), (False, (0, 1))],
+    ids=["vertical, whole numbers", "vertical, text", "horizontal, whole numbers and text"],
+)
+def test_ids_come_back_in_order_and_with_their_type(tmp_path: Path, vertical: bool, kinds: tuple[int, int]) -> None:
+    """Where each has its own rows, its ids are no matter of the other's."""
+    case = Case(2, vertical, {"assignments": [A, B]})
+    ids = [IDS[kind] for kind in kinds]
+    parts = []
+    for i, table in enumerate(tables(case.data, case.columns, case.cuts, axis=1 if vertical else 0)):
+        parts.append(table.append_column("customer", ids[i][case.own_rows(i)]))
+    configs = make_world(tmp_path, parts, case.job(), engine={"rows_per_shard": 16}, ids="customer")
+    train(configs)
+    labels = in_the_clear(case.data, "minmax", [0, 1, 5]).labels
+    for i, (config, part) in enumerate(zip(configs.values(), parts, strict=True)):
+        table = pq.read_table(config.run_folder / "assignments.parquet")
+        assert table.column_names == ["customer", "cluster"]
+        assert table["customer"].type == ids[i].type
+        assert table["customer"].to_pylist() == part["customer"].to_pylist()
+        assert table["cluster"].to_pylist() == labels[case.own_rows(i)].tolist()
+
+
+# Later.
+def again(configs: Configs, **reveal: Any) -> Configs:
+    return {name: changed(config, reveal=reveal) for name, config in configs.items()}
+
+
+@pytest.mark.parametrize("vertical", [True, False], ids=["vertical", "horizontal"])
+def test_more_is_opened_later_by_a_policy_that_all_agree_on(
+    tmp_path: Path, vertical: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data and the triples are gone by then; what the first policy opened stays."""
+    keep_messages(monkeypatch)
+    case = Case(2, vertical, {"inertia": [A]})
+    configs = case.make(tmp_path)
+    train(configs)
+    for config in configs.values():
+        (tmp_path / config.party / "data.parquet").unlink()
+    later = again(configs, assignments=[B], centroids=[A])
+    together(run_reveal, later)
+    labels = in_the_clear(case.data, "minmax", [0, 1, 5]).labels
+    first, second = (config.run_folder for config in configs.values())
+    check_assignments(str(second / "assignments.parquet"), labels[case.own_rows(1)])
+    assert (first / "centroids.parquet").exists()
+    assert not (first / "assignments.parquet").exists()
+    assert not (second / "centroids.parquet").exists()
+    assert "inertia" in json.loads((first / "result.json").read_text())
+    assert "inertia" not in json.loads((second / "result.json").read_text())
+    messages = [each for config in configs.values() for each in received(config)]
+    opening = [(key, arrays) for key, arrays in messages if key.address.stage.startswith("reveal")]
+    opened = [(key.recipient, name) for key, arrays in opening for name in arrays]
+    assert set(opened) == {(A, "inertia"), (A, "mu"), (B, "c")}
+
+
+def test_nothing_is_opened_later_where_policies_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_messages(monkeypatch)
+    monkeypatch.setattr(handshake, "_GRACE", 0.3)
+    configs = Case(2, True, {}).make(tmp_path)
+    train(configs)
+    patient = {name: config.exchange.model_copy(update={"timeout_s": 4.0}) for name, config in configs.items()}
+    later = {name: config.model_copy(update={"exchange": patient[name]}) for name, config in configs.items()}
+    later[A], later[B] = again(later, centroids=[A])[A], again(later, centroids=[A, B])[B]
+    with pytest.raises(HandshakeError, match=r"kmeans\.reveal\.centroids is .* here and .* at "):
+        together(run_reveal, later)
+    for config in configs.values():
+        assert not list(config.run_folder.glob("*.parquet"))
+        assert not [key for key, _ in received(config) if key.address.stage.startswith("reveal")]
+
+
+# A recipient and a wrong share.
+LAYOUT = Layout(True, (8, 8), (1, 2), 8)
+PAIR = Party(0, (A, B))
+NO_RANDOMNESS: Any = None
+
+
+def test_positions_that_are_not_one_cluster_a_row_are_refused() -> None:
+    (stage,) = open_assignments(Policy(LAYOUT, assignments=frozenset({0}))).stages()
+    state = {"c": np.array([[0x0F], [0xF0]], np.uint8), "rows": np.array([8]), "owner": np.array([2])}
+    right = Inbox(PAIR, {1: {"c": np.zeros((2, 1), np.uint8)}})
+    opened = stage.round.receive(PAIR, state, right, NO_RANDOMNESS)
+    assert opened["label"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    for wrong in ([[1], [0]], [[1], [1]], [[0x0F], [0]]):
+        bad = Inbox(PAIR, {1: {"c": np.array(wrong, np.uint8)}})
+        if wrong == [[1], [1]]:
+            continue  # a right row of another cluster: nobody can tell
+        with pytest.raises(RefusedError, match="a share of shop is not right"):
+            stage.round.receive(PAIR, state, bad, NO_RANDOMNESS)
+    with pytest.raises(RefusedError, match="shop sent nothing as 'c'"):
+        stage.round.receive(PAIR, state, Inbox(PAIR, {1: {}}), NO_RANDOMNESS)
+
+
+@pytest.mark.parametrize("left_out", ["mu", "shift", "factor", "inertia"])
+def test_a_peer_that_does_not_send_what_was_agreed_is_refused(left_out: str) -> None:
+    everyone = frozenset({0, 1})
+    (stage,) = open_centres(Policy(LAYOUT, centroids=everyone, all_columns=True, inertia=everyone)).stages()
+
+    def state(columns: int) -> dict[str, Array]:
+        scale = {name: np.ones(columns) for name in ("shift", "factor")}
+        shares = {"mu": np.ones((2, 3), ring.DTYPE), "inertia": np.ones(1, ring.DTYPE)}
+        return {**scale, **shares, "names": np.frombuffer(b"\n".join([b"x"] * columns), np.uint8)}
+
+    other = Party(1, PAIR.names)
+    sent = dict(stage.round.send(other, state(2), NO_RANDOMNESS).for_peer(0))
+    opened = stage.round.receive(PAIR, state(1), Inbox(PAIR, {1: sent}), NO_RANDOMNESS)
+    assert opened["centres"].tolist() == [[2, 2, 2]] * 2
+    del sent[left_out]
+    with pytest.raises(RefusedError, match=f"shop sent nothing as '{left_out}'"):
+        stage.round.receive(PAIR, state(1), Inbox(PAIR, {1: sent}), NO_RANDOMNESS)
+
+
+def test_columns_called_cluster_stay_beside_the_clusters(tmp_path: Path) -> None:
+    """A feature of that name does not take the place of the cluster's number, nor does an id that of the cluster."""
+    written = write_centroids(tmp_path, ["cluster", "hour"], np.array([[0.5, 1.5], [2.5, 3.5]]))
+    columns = [column.to_pylist() for column in pq.read_table(written).columns]
+    assert columns == [[0, 1], [0.5, 2.5], [1.5, 3.5]]
+    labels = np.array([1, 0], np.int32)
+    table = pq.read_table(write_assignments(tmp_path, "cluster", [(pa.array(["x", "y"]), labels)]))
+    assert [column.to_pylist() for column in table.columns] == [["x", "y"], [1, 0]]

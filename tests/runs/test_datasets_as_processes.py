@@ -1,0 +1,100 @@
+"""Real tables: two companies as processes train from the files as they are, and find what Lloyd finds in the clear."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+
+from support.commands import run_all
+from support.data_sets import normalised, shared
+from support.parties import make_configs
+from support.train_world import BOTH, DEALER, changed_config
+from veilmeans.io.storage.encoded_shards import load_prepared
+from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS
+from veilmeans.pipelines.session.kmeans_from_config import layout_of
+from veilmeans.schemas.arrays import Real
+from veilmeans.schemas.config import JobConfig
+from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+
+K, ITERATIONS = 5, 5
+pytestmark = [pytest.mark.data, pytest.mark.timeout(900)]
+
+
+def trained(folder: Path, own: Mapping[str, Mapping[str, Any]], **job: Any) -> dict[str, JobConfig]:
+    """Both companies have trained on their own fields of the job; their configurations."""
+    kmeans = {
+        "layout": "vertical",
+        "clusters": K,
+        "max_iter": ITERATIONS,
+        "tol": 0,
+        "init": {"method": "indices", "seed": 7},
+        "reveal": {"assignments": BOTH, "centroids": BOTH},
+        **job,
+    }
+    configs = make_configs(folder, dealer=DEALER, triples={"store": "store"}, kmeans=kmeans)
+    configs |= {name: changed_config(configs[name], {"kmeans": fields}) for name, fields in own.items()}
+    for command, names in (("offline", (*BOTH, DEALER)), ("train", BOTH)):
+        ended = run_all(command, {name: configs[name] for name in names}, folder, patience=600)
+        assert {code for code, _ in ended.values()} == {0}, ended
+    return {name: configs[name] for name in BOTH}
+
+
+def assert_lloyd(configs: Mapping[str, JobConfig], rows: Real) -> None:
+    """Clusters are those of Lloyd on all normalised columns, from the same rows.
+
+    A row may be in another cluster to which it is as near, as far as rounding to 20 bits can tell.
+    """
+    config = configs["payco"]
+    start = rows[list(start_rows(config.needed_kmeans, layout_of(config, config.needed_kmeans)))]
+    *_, before, after = (step.centres for step in lloyd(lambda: [rows], start, ITERATIONS))
+    for each in configs.values():
+        found = pyarrow.parquet.read_table(each.run_folder / ASSIGNMENTS)["cluster"].to_numpy()
+        assert np.mean(found == nearest(rows, before)) > 0.9999
+        squares = np.stack([((rows - centre) ** 2).sum(axis=1) for centre in before], axis=1)
+        assert np.max(squares[np.arange(len(rows)), found] - squares.min(axis=1)) < 2 * rows.shape[1] * 2**-20
+        assert pyarrow.parquet.read_table(each.run_folder / CENTROIDS).num_rows == len(after)
+
+
+def nonzeros(config: JobConfig) -> int:
+    """Values in the shards on disk."""
+    folders = (config.storage / "prepared").glob("prepared-*")
+    return sum(sum(found.nonzeros) for folder in folders if (found := load_prepared(folder)))
+
+
+def test_credit_tables_of_two_companies_train_as_they_are(tmp_path: Path) -> None:
+    files = {"payco": ("guest", 13), "shop": ("host", 10)}
+    tables, own = [], {}
+    for name, (side, width) in files.items():
+        file = shared(f"fate_default_credit_hetero_{side}.csv.gz")
+        columns = [f"x{i}" for i in range(width)]
+        own[name] = {"data": str(file), "id": "id", "columns": columns}
+        table = pyarrow.csv.read_csv(file)
+        tables.append(normalised(np.stack([table[column].to_numpy() for column in columns], axis=1)))
+    shapes = {"rows": 30_000, "features": {name: width for name, (_, width) in files.items()}}
+    assert_lloyd(trained(tmp_path, own, **shapes, id="id"), np.hstack(tables))
+
+
+def test_a9a_trains_from_its_file_and_stays_sparse(tmp_path: Path) -> None:
+    file = shared("a9a.X.npz")
+    table = sp.load_npz(file).toarray().astype(np.float64)
+    own = {"payco": {"data": str(file), "columns": ["0-61"]}, "shop": {"data": str(file), "columns": ["62-122"]}}
+    shapes = {"rows": len(table), "features": {"payco": 62, "shop": 61}}
+    configs = trained(tmp_path, own, **shapes, sparse={name: {"nonzeros": 7, "whole": True} for name in BOTH})
+    assert_lloyd(configs, table)
+    assert sum(map(nonzeros, configs.values())) == np.count_nonzero(table)
+
+
+@pytest.mark.parametrize("products", ["beaver", "he"])
+def test_internet_ads_train_from_their_file_and_stay_sparse(tmp_path: Path, products: str) -> None:
+    file = shared("adbench_17_InternetAds.npz")
+    table = normalised(np.load(file)["X"].astype(np.float64))
+    own = {"payco": {"data": str(file), "columns": ["0-777"]}, "shop": {"data": str(file), "columns": ["778-1554"]}}
+    configs = trained(tmp_path, own, rows=len(table), features={"payco": 778, "shop": 777}, products=products)
+    assert_lloyd(configs, table)
+    assert sum(map(nonzeros, configs.values())) <= np.count_nonzero(table)

@@ -1,0 +1,66 @@
+"""Plaintext in the place of the parties' processes: it reads their configurations and data and writes what they would.
+
+For tests of what is around the protocol; whether the protocol finds the same is tested elsewhere. Numbers only, minmax.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import scipy.sparse
+
+from veilmeans.io.storage.result_files import write_assignments, write_centroids, write_result
+from veilmeans.pipelines.session.kmeans_from_config import layout_of
+from veilmeans.schemas.arrays import Real
+from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+
+
+def run_parties(folder: Path, command: str, names: Sequence[str], config: str) -> float:
+    """`veilmeans.pipelines.local.run_parties` for the vertical layout."""
+    configs = {name: load_config(folder / name / config) for name in names}
+    if command == "train":
+        train(folder / "model.npz", configs)
+    elif command == "predict":
+        model = np.load(folder / "model.npz")
+        write_labels(configs, nearest((read(configs) - model["low"]) / model["width"], model["centres"]))
+    return 0.0
+
+
+def train(file: Path, configs: dict[str, JobConfig]) -> None:
+    values = read(configs)
+    low, high = values.min(axis=0), values.max(axis=0)
+    width = np.where(high > low, high - low, 1)
+    rows = (values - low) / width
+    config = next(iter(configs.values()))
+    job = config.needed_kmeans
+    start = rows[list(start_rows(job, layout_of(config, job)))]
+    steps = lloyd(lambda: [rows], start, job.max_iter, job.tol)
+    np.savez(file, low=low, width=width, centres=steps[-1].centres)
+    write_labels(configs, nearest(rows, steps[-2].centres if len(steps) > 1 else start))
+    first = 0
+    for name, each in configs.items():
+        last = first + job.features[name]  # type: ignore[index]
+        centres = (steps[-1].centres * width + low)[:, first:last]
+        write_centroids(each.run_folder, [str(i) for i in range(last - first)], centres)
+        write_result(each.run_folder, {"iterations": len(steps), "inertia": steps[-1].inertia})
+        first = last
+
+
+def read(configs: dict[str, JobConfig]) -> Real:
+    return np.hstack([_values(str(each.needed_kmeans.data)) for each in configs.values()])
+
+
+def _values(file: str) -> Real:
+    if file.endswith("npz"):
+        return np.asarray(scipy.sparse.load_npz(file).toarray())
+    return np.column_stack([column.to_numpy() for column in pa.parquet.read_table(file).columns])
+
+
+def write_labels(configs: dict[str, JobConfig], labels: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> None:
+    for each in configs.values():
+        each.run_folder.mkdir(parents=True)
+        write_assignments(each.run_folder, "row", [(pa.array(range(len(labels))), labels.astype(np.int32))])

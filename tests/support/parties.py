@@ -1,0 +1,244 @@
+"""Two, three or more parties for tests: configurations with real keys, dealt triples, in-memory and real exchanges.
+
+Only here does one function hold the secrets of several parties.
+"""
+
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from veilmeans.crypto import prg, ring
+from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.io.storage.scratch import Scratch
+from veilmeans.io.storage.secret_files import read_secret
+from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, correction_name
+from veilmeans.pipelines.configure.party_keys import make_keys
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import PeerError, RefusedError
+from veilmeans.schemas.message import Key
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.offline.dealer import deal
+from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.transforms.rounds.party_context import OpenSeat
+from veilmeans.transforms.rounds.protocol import Protocol
+from veilmeans.transforms.rounds.trace import Shapes, trace
+
+Shards = Mapping[int, Arrays]
+NAMES = ("payco", "shop", "bank", "carrier")
+TRIPLES = {"store": "store", "rows": 1}
+"""How a configuration describes what `deal_stores` makes."""
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = itertools.cycle(range(10_000 + 4_000 * (_WORKER % 5), 14_000 + 4_000 * (_WORKER % 5)))
+"""Each test process takes ports of its own, below those that the system gives to outgoing connections."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_PORTS)
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+def make_configs(
+    folder: Path, parties: int = 2, kind: str = "gateway", dealer: str | None = None, **fields: Any
+) -> dict[str, JobConfig]:
+    """A configuration, keys and a folder for each party; `fields` go into every configuration."""
+    names = NAMES[:parties]
+    members = [*names, *([dealer] if dealer else [])]
+    ports = dict(zip(members, free_ports(len(members)), strict=True))
+    for name in members:
+        make_keys(name, folder / name, days=2)
+    exchange = {"kind": kind, "timeout_s": 30, **fields.pop("exchange", {})}
+    return {
+        name: JobConfig.model_validate(
+            {
+                "party": name,
+                "run": "test",
+                "parties": names,
+                "dealer": dealer,
+                "certificate": folder / name / f"{name}.crt",
+                "key": folder / name / f"{name}.key",
+                "seed": folder / name / f"{name}.seed",
+                "storage": folder / name / "storage",
+                "listen": f"127.0.0.1:{ports[name]}",
+                "peers": {
+                    peer: {
+                        "certificate": folder / peer / f"{peer}.crt",
+                        "address": f"127.0.0.1:{ports[peer]}",
+                        "outbox": str(folder / peer / "outbox"),
+                    }
+                    for peer in members
+                    if peer != name
+                },
+                "exchange": {**exchange, "outbox": str(folder / name / "outbox")},
+                **fields,
+            }
+        )
+        for name in members
+    }
+
+
+def write_config(config: JobConfig, file: Path) -> Path:
+    """A configuration as the YAML file a party would have."""
+    import yaml
+
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False))
+    return file
+
+
+MANIFEST = Manifest("store", runs=1, iterations=1, rows=0, plan="")
+
+
+def deal_shards(
+    seeds: Sequence[bytes], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
+) -> list[dict[int, Arrays]]:
+    """Each party's corrections for each shard of these shapes."""
+    corrections: list[dict[int, Arrays]] = [{} for _ in seeds]
+    for shard in shards[0]:
+        shapes = [shapes_of(party[shard]) for party in shards]
+        needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
+        dealt = deal(seeds, MANIFEST.store, 0, Address("", iteration, "", shard), needs)
+        for party, taken in enumerate(corrections):
+            taken[shard] = dealt.get(party, {})
+    return corrections
+
+
+PUBLIC = ("block", "columns")
+"""Arrays of a state that tell shapes."""
+
+
+def shapes_of(state: Arrays) -> Shapes:
+    """What a trace needs of a state."""
+    return {k: v if k in PUBLIC else (v.shape, str(v.dtype)) for k, v in state.items()}
+
+
+@dataclass(frozen=True)
+class DealtRun(StoreRun):
+    """A run's part of a store in memory: shard -> corrections."""
+
+    dealt: Shards = field(default_factory=dict)
+
+    def serves(self, iteration: int, shard: int) -> bool:
+        return iteration == 0 and shard in self.dealt
+
+    def correction(self, address: Address, label: str) -> Array:
+        return self.dealt[address.shard][correction_name(address.stage, label)]
+
+
+def deal_stores(
+    folders: Sequence[Path], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
+) -> list[StoreRun]:
+    """Stores for every party, as a dealer would make them for these shapes, claimed by one run."""
+    seeds = [prg.derive(b"dealer" + str(folder).encode(), f"party {i}") for i, folder in enumerate(folders)]
+    stores = [TripleStore.create(folder, MANIFEST, seed) for folder, seed in zip(folders, seeds, strict=True)]
+    for store, dealt in zip(stores, deal_shards(seeds, protocol, shards, iteration), strict=True):
+        for shard, arrays in dealt.items():
+            store.write_corrections(0, iteration, shard, arrays)
+    for store in stores:
+        store.complete()
+    return [store.claim(0, "test", "test") for store in stores]
+
+
+def split(values: ring.Ring, parties: int, seed: int = 0) -> list[ring.Ring]:
+    """A-shares of `values`."""
+    rng = np.random.default_rng(seed)
+    shares = [rng.integers(0, 2**64, values.shape, np.uint64) for _ in range(parties - 1)]
+    return [*shares, values - ring.total(shares)] if shares else [values.copy()]
+
+
+class Board:
+    """An exchange in memory that several threads share; remembers every message for tests of the transcript."""
+
+    def __init__(self) -> None:
+        self.messages: dict[Key, pa.Buffer] = {}
+        self.arrived = threading.Condition()
+
+    def put_all(self, messages: Sequence[Outgoing]) -> None:
+        with self.arrived:
+            for message in messages:
+                known = self.messages.get(message.key)
+                if known is not None and not known.equals(message.payload) and not message.replaceable:
+                    raise RefusedError(f"two different messages as {message.key}")
+                self.messages[message.key] = message.payload
+            self.arrived.notify_all()
+
+    def get(self, key: Key, timeout: float) -> pa.Buffer:
+        with self.arrived:
+            if not self.arrived.wait_for(lambda: key in self.messages, timeout):
+                raise PeerError(f"no message {key} within {timeout:g} s")
+            return self.messages[key]
+
+    def collect(self, run: str, before: int | None = None) -> int:
+        del run, before
+        return 0
+
+    def forgive(self, run: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def in_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run one call for each party at the same time; the first error is raised when all have ended."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+def run_parties(protocol: Protocol, shards: Sequence[Shards], folder: Path) -> tuple[list[dict[int, Arrays]], Board]:
+    """Run `protocol` for all parties on the bare executor over one board: states at the end, and the transcript.
+
+    Seeds are fresh. The stores would be below `folder`, but stay in memory: a test may run a protocol many times.
+    """
+    board, names = Board(), NAMES[: len(shards)]
+    seeds = [os.urandom(32) for _ in names]
+    dealt = deal_shards(seeds, protocol, shards)
+
+    def seat(i: int) -> OpenSeat:
+        store = DealtRun(TripleStore(folder / names[i], MANIFEST, seeds[i]), 0, dealt[i])
+        return OpenSeat(Party(i, names), "test", 0, board, os.urandom(32), store, Scratch("value"), 10.0)
+
+    states = in_parallel([lambda i=i: run_bare(protocol, seat(i), shards[i]) for i in range(len(names))])
+    return states, board
+
+
+def joined(states: Sequence[Mapping[int, Arrays]], shard: int, name: str = "x") -> Array:
+    """Rec: the value that the parties' shares add up to."""
+    return ring.total([state[shard][name] for state in states])
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+__all__ = [
+    "NAMES",
+    "TRIPLES",
+    "Board",
+    "deal_stores",
+    "free_ports",
+    "in_parallel",
+    "joined",
+    "make_configs",
+    "mode_of",
+    "read_secret",
+    "run_parties",
+    "shapes_of",
+    "split",
+    "write_config",
+]

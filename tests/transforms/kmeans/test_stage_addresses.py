@@ -1,0 +1,38 @@
+"""Names of stages and of what they ask for are addresses of the PRG: a changed one changes every mask of every run.
+
+`stage_addresses.txt` has them all. Change it only with a new protocol version, and say so in the changelog.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.kmeans_in_memory import horizontal, kmeans_for, vertical
+from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
+from veilmeans.transforms.kmeans.steps import KMeans
+
+FROZEN = Path(__file__).with_name("stage_addresses.txt")
+JOBS = {
+    "vertical, beaver, k = 5": kmeans_for(vertical(9, (2, 3), 4), 5, products="beaver"),
+    "vertical, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he"),
+    "horizontal, three parties, k = 4": kmeans_for(horizontal((3, 2, 1), 2, 4), 4, products="beaver"),
+}
+
+
+def addresses(kmeans: KMeans) -> Iterator[str]:
+    """Every stage of an iteration with the labels of its correlations and ciphertexts."""
+    for _, stage in kmeans.plan().counted(0):
+        labels = [need.label(part.name) for need in stage.needs for part in (*need.kind.free(), *need.kind.bound())]
+        yield " ".join([stage.name, *labels, *(blinding.label for blinding in stage.blindings)])
+
+
+def all_addresses() -> str:
+    lines = []
+    for job, kmeans in JOBS.items():
+        lines += [f"# {job}", *dict.fromkeys(addresses(kmeans))]
+    for protocol in (MOMENTS, extremes(2), extremes(3)):
+        lines += [f"# {protocol.name}", *(stage.name for stage in protocol.stages())]
+    return "\n".join(lines) + "\n"
+
+
+def test_no_address_has_changed() -> None:
+    assert all_addresses() == FROZEN.read_text()

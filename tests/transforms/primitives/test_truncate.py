@@ -1,0 +1,40 @@
+"""Truncation against Python's own shift, for every shift and up to the bounds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.primitive_checks import PARTIES, run, signed
+from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
+
+
+def values(seed: int) -> list[int]:
+    rng = np.random.default_rng(seed)
+    edges = [0, 1, -1, 2**62 - 1, -(2**62), 2**20, -(2**20), 2**20 - 1, 2**61, -(2**61)]
+    return [*edges, *map(int, rng.integers(-(2**62), 2**62, 200)), *map(int, rng.integers(-(2**21), 2**21, 50))]
+
+
+@pytest.mark.parametrize("count", PARTIES)
+@pytest.mark.parametrize("shift", [1, 2, 19, 20, 31, 32, 33, 40, 61])
+def test_truncation_is_the_floor_or_one_more(tmp_path: Path, shift: int, count: int) -> None:
+    x = values(shift)
+    result = run(truncate(Truncation("x", shift)), count, tmp_path, x=signed(x)).total("x").view(np.int64)
+    assert {int(r) - (v >> shift) for r, v in zip(result, x, strict=True)} <= {0, 1}
+
+
+@pytest.mark.parametrize("count", PARTIES)
+@pytest.mark.parametrize("shift", [1, 2, 19, 20, 31, 32, 33, 40, 61])
+def test_exact_truncation_rounds_to_the_nearest(tmp_path: Path, shift: int, count: int) -> None:
+    room = 2**62 - 2 ** (shift - 1)
+    x = [max(-(2**62), min(v, room - 1)) for v in values(shift)]
+    outcome = run(truncate_exactly(Truncation("x", shift)), count, tmp_path, x=signed(x))
+    assert outcome.names() == {"x"}
+    expected = [(v + 2 ** (shift - 1)) >> shift for v in x]
+    assert outcome.total("x").view(np.int64).tolist() == expected
+
+
+def test_impossible_shifts_are_refused() -> None:
+    for shift in (0, 62, -3):
+        with pytest.raises(ValueError, match="not possible"):
+            Truncation("x", shift)

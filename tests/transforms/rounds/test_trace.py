@@ -1,0 +1,100 @@
+"""What a trace says a protocol will send, beside what a run sends."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from support.kmeans_in_memory import horizontal, kmeans_for, vertical
+from support.parties import NAMES, run_parties, split
+from veilmeans.crypto import ring
+from veilmeans.crypto.correlations import Mul
+from veilmeans.schemas.arrays import Arrays, from_stream, nbytes
+from veilmeans.schemas.kmeans_config import EnginesConfig
+from veilmeans.schemas.layout import Layout
+from veilmeans.transforms.kmeans.column_sums import product_protocol
+from veilmeans.transforms.offline.requirements import Over
+from veilmeans.transforms.primitives.multiply import MULTIPLY
+from veilmeans.transforms.primitives.share_and_open import REVEAL
+from veilmeans.transforms.rounds.interfaces import Need
+from veilmeans.transforms.rounds.protocol import Protocol
+from veilmeans.transforms.rounds.trace import NotAffineError, Shapes, carried_on, table, trace, trace_rows
+
+
+def shapes_of(states: list[Arrays]) -> list[Shapes]:
+    return [{name: (array.shape, str(array.dtype)) for name, array in state.items()} for state in states]
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [product_protocol(0, 1), product_protocol(0, 1) + REVEAL], ids=lambda p: p.name)
+def test_a_trace_says_the_bytes_that_a_run_sends(tmp_path: Path, parties: int, protocol: Protocol) -> None:
+    states: list[Arrays] = [{"x": np.ones((7, i + 1), ring.DTYPE)} for i in range(parties)]
+    _, board = run_parties(protocol, [{0: state} for state in states], tmp_path)
+    sent: Counter[tuple[str, str]] = Counter()
+    for key, payload in board.messages.items():
+        sent[key.address.stage, key.sender] += nbytes(from_stream(payload))
+    traced = trace(protocol, shapes_of(states))
+    assert {(stage.name, NAMES[i]): n for stage in traced for i, n in enumerate(stage.sent)} == dict(sent)
+
+
+def test_a_trace_says_which_triples_are_needed() -> None:
+    traced = trace(product_protocol(0, 1), [{"x": ((7, 2), "uint64")}] * 3)
+    assert [(stage.name, stage.needs) for stage in traced] == [
+        ("sums.00.share", ()),
+        ("sums.01.multiply", (Need("", Mul(3, (7, 1))),)),
+    ]
+    assert traced[1].sent == (2 * 2 * 7 * 8,) * 3  # e and f of seven rows to two peers
+    chain = trace(MULTIPLY * 3, shapes_of([{"x": share, "y": share} for share in split(np.zeros(4, ring.DTYPE), 2)]))
+    assert [stage.needs for stage in chain] == [(Need("", Mul(2, (4,))),)] * 3
+
+
+@pytest.mark.parametrize(("party", "shared"), [(0, ("8.0", "80")), (1, ("16.0", "160"))])
+def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: tuple[str, str]) -> None:
+    out = StringIO()
+    shapes: list[Shapes] = [{"x": ((10, 1), "uint64")}, {"x": ((10, 2), "uint64")}]
+    Console(file=out, width=120).print(table(product_protocol(0, 1), shapes, party, rows=10))
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.getvalue().splitlines()]
+    assert ["sums.00.share", "⟨x⟩_j, uniform, to each P_j", *shared] in cells
+    assert ["sums.01.multiply", "⟨x − a⟩, ⟨y − b⟩", "16.0", "160"] in cells
+
+
+# Many rows from a few.
+@settings(deadline=None, max_examples=20)
+@given(
+    st.integers(140, 700),
+    st.integers(1, 5),
+    st.sampled_from([vertical(700, (2, 3), 700), vertical(700, (1, 2, 1), 700), horizontal((700, 700), 2, 700)]),
+    st.sampled_from(["beaver", "he", {"payco": EnginesConfig(distance="he", update="beaver")}]),
+)
+def test_what_is_carried_on_is_what_would_be_traced(rows: int, k: int, layout: Layout, products: Any) -> None:
+    kmeans = kmeans_for(layout, k, products=products)
+    block = replace(layout.places()[0].block, rows=rows)
+    for work in kmeans.plan().works:
+        if work.over is Over.ROWS:
+            assert work.trace(block) == trace(work.protocol, work.shapes(block))
+
+
+def test_shapes_that_do_not_grow_evenly_are_traced_as_they_are() -> None:
+    for shape in (lambda rows: (rows * rows,), lambda rows: (rows,) * (1 + rows % 16 // 8)):
+        shapes = [{"x": (shape(200), "uint64"), "y": (shape(200), "uint64")}] * 2
+
+        def of(rows: int, shape: Callable[[int], tuple[int, ...]] = shape) -> list[Shapes]:
+            return [{"x": (shape(rows), "uint64"), "y": (shape(rows), "uint64")}] * 2
+
+        assert trace_rows(MULTIPLY, of, 200, 8) == trace(MULTIPLY, shapes)
+
+
+def test_numbers_are_carried_on_through_tuples_and_dataclasses() -> None:
+    one, two = (Need("s", Mul(2, (rows, 3))) for rows in (8, 16))
+    assert carried_on((one, "x", 5), (two, "x", 4), 3) == (Need("s", Mul(2, (32, 3))), "x", 2)
+    for first, second in ((1, "1"), ("a", "b"), ((1,), (1, 2)), (1.5, 2.5)):
+        with pytest.raises(NotAffineError):
+            carried_on(first, second, 3)

@@ -1,0 +1,1 @@
+"""K-means on shares: distance, assignment, update, the iteration, openings."""

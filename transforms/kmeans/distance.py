@@ -1,0 +1,37 @@
+"""F_ESD': shares of the squared distances of all rows to all centroids, but for a term that does not matter.
+
+  D' = U − 2·X·μᵀ,    U_j = |μ_j|²                                (|x|² is the same for all j and is left out)
+
+X·μᵀ is the sum of each owner's X_i·μ_iᵀ, over the columns it owns (`products.cross_product`); the rest is local.
+D' carries 2f fractional bits and is compared as it is.
+
+State: the operands of the cross products; "mu" (k × d) and "u" (k), shares; out "d" (k × n).
+"""
+
+import numpy as np
+
+from veilmeans.crypto import ring
+from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.products.cross_product import CrossProduct, block_of, cross
+from veilmeans.transforms.products.he_product import Engines
+from veilmeans.transforms.rounds.protocol import Protocol, require, without
+
+
+def distance(engines: Engines = ()) -> Protocol:
+    """One round. `engines`: the numbers of each owner that uses `he`; then the peers' Enc(μ) are here already."""
+    product = CrossProduct("dist.mu", "dist.p", engines=tuple(engines))
+    return cross(product).after(_spread).then(_finish).named("distance")
+
+
+def _spread(party: Party, state: Arrays) -> Arrays:
+    """To each owner the centroids of its columns."""
+    block, mu = block_of(state), require(state, "mu")
+    parts = {f"dist.mu{i}": np.ascontiguousarray(mu[:, block.columns(i)].T) for i in range(party.count)}
+    return {**without(state, "mu"), **parts}
+
+
+def _finish(party: Party, state: Arrays) -> Arrays:
+    products = ring.total(require(state, f"dist.p{i}") for i in range(party.count))
+    u = require(state, "u")
+    return {"d": u[:, None] - (np.ascontiguousarray(products.T) << ring.DTYPE(1))}

@@ -1,0 +1,1 @@
+"""What makes and checks correlated randomness, from shapes alone."""

@@ -1,0 +1,1 @@
+"""One gadget of secure arithmetic per file."""

@@ -1,0 +1,1 @@
+"""Cross products of a party's matrix and a shared one, and their two engines."""

@@ -1,0 +1,72 @@
+"""The randomness of one round of one shard: this party's own masks, and its shares of correlated randomness.
+
+Everything is a function of (seed, run, iteration, stage, shard, label); see `crypto.prg` and `crypto.correlations`.
+Within one call of a round a label stands for one thing: asking for another under it would put one mask on two values,
+and is refused.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from veilmeans.crypto import prg, ring
+from veilmeans.crypto.correlations import Kind, Part, expand, part_of
+from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.io.storage.triple_store import StoreRun
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array
+from veilmeans.transforms.rounds.he_operations import CipherSeat, Keyed
+from veilmeans.transforms.rounds.interfaces import Need, Shape
+
+
+@dataclass
+class AddressedRandomness:
+    """`Randomness` at one address, from a party's own seed and its triple store. One object for one call of a round."""
+
+    party: int
+    seed: bytes = field(repr=False)
+    triples: StoreRun | None
+    address: Address
+    scope: str = ""
+    ciphers: CipherSeat | None = None
+    _claimed: dict[str, object] = field(default_factory=dict, repr=False)
+    _expanded: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def uniform(self, label: str, shape: Shape) -> ring.Ring:
+        label = self.scope + label
+        if label in self._claimed:
+            raise ValueError(f"the randomness {label!r} of {self.address} is asked for twice in one round")
+        self._claimed[label] = shape
+        return prg.uniform(self.seed, self.address, label, shape)
+
+    def correlated(self, kind: Kind, part: str) -> Array:
+        need = Need(self.scope, kind)
+        if self._claimed.setdefault(self.scope + kind.name, kind) != kind:
+            raise ValueError(f"two kinds {kind.name!r} are asked for at {self.address} in one round")
+        label = need.label(part)
+        if label not in self._expanded:
+            self._expanded[label] = self._share(need, part_of(kind, part))
+        return self._expanded[label]
+
+    def scoped(self, scope: str) -> "AddressedRandomness":
+        return replace(self, scope=self.scope + scope)
+
+    def homomorphic(self) -> Keyed:
+        if self.triples is None or self.ciphers is None:
+            raise ValueError(f"stage {self.address.stage} needs ciphertexts and no keys were given")
+        where = self.triples.at(self.address)
+        return Keyed(self.ciphers.keyring, self.ciphers.tables, self.address.iteration, where, self._made)
+
+    def _made(self, label: str) -> Ciphers:
+        """What the store has under a label; it covers one message, so it is given once."""
+        if self.triples is None or label in self._claimed:
+            raise ValueError(f"the ciphertexts {label!r} of {self.address} are asked for twice in one round")
+        self._claimed[label] = "ciphers"
+        return self.triples.ciphers(self.address, label)
+
+    def _share(self, need: Need, part: Part) -> Array:
+        if self.triples is None:
+            raise ValueError(f"stage {self.address.stage} needs correlated randomness and no store was given")
+        if self.party not in part.holders:
+            raise ValueError(f"party {self.party} holds no share of {need.label(part.name)}")
+        if part in need.kind.bound() and part.holders[-1] == self.party:
+            return self.triples.correction(self.address, need.label(part.name))
+        return expand(self.triples.seed, self.triples.at(self.address), need.scope, need.kind, part)

@@ -1,0 +1,208 @@
+"""A protocol is a list of rounds; a round is a pair of pure functions with an exchange of messages between them.
+
+    send(party, state, randomness)           -> Sent(state, message)    compute, and say what the peers shall get
+    receive(party, state, inbox, randomness) -> state                   continue with what they sent
+
+No Beam and no input or output in here: `bare` and `beam` executors run the same objects. Randomness is handed to both
+halves, because a triple is expanded again on receive and never carried through the barrier between them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+
+import numpy as np
+
+from veilmeans.crypto import ring
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.party import Party
+from veilmeans.transforms.rounds.interfaces import Randomness
+
+Route = Callable[[int, int], tuple[int, ...]]
+"""(sender, M) -> the parties it sends to in this round. Public, so each knows whom to expect a message from."""
+
+
+def to_nobody(sender: int, parties: int) -> tuple[int, ...]:
+    """Nobody sends anything: local work."""
+    del sender, parties
+    return ()
+
+
+def to_all(sender: int, parties: int) -> tuple[int, ...]:
+    """Every party sends to every other."""
+    return tuple(i for i in range(parties) if i != sender)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The state to go on with, and one `message` for all recipients of the route, or one for each in `to`."""
+
+    state: Arrays
+    message: Arrays = field(default_factory=dict)
+    to: Mapping[int, Arrays] | None = None
+
+    def for_peer(self, peer: int) -> Arrays:
+        return self.message if self.to is None else self.to[peer]
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """What the peers sent me in this round. Sizes and types are checked against my own part."""
+
+    party: Party
+    messages: Mapping[int, Arrays]
+
+    def from_peer(self, peer: int, name: str, like: Array) -> Array:
+        """One peer's array `name`, which must have the shape and type of `like`."""
+        array = self.messages[peer].get(name)
+        if array is None or array.shape != like.shape or array.dtype != like.dtype:
+            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+            wanted = f"{like.dtype} {like.shape}"
+            raise RefusedError(f"{self.party.names[peer]} sent {found} as {name!r} where {wanted} was due")
+        return array
+
+    def opened(self, name: str, mine: ring.Ring) -> ring.Ring:
+        """Σ over all parties of the array `name`, mine included."""
+        return ring.total([mine, *(self.from_peer(peer, name, mine) for peer in self.messages)])
+
+    def opened_xor(self, name: str, mine: Array) -> Array:
+        """⊕ over all parties of the array `name`, mine included."""
+        return reduce(np.bitwise_xor, (self.from_peer(peer, name, mine) for peer in self.messages), mine)
+
+    def scoped(self, scope: str) -> "Inbox":
+        """The part of each message whose names begin with `scope`."""
+        return Inbox(
+            self.party,
+            {
+                peer: {name.removeprefix(scope): array for name, array in arrays.items() if name.startswith(scope)}
+                for peer, arrays in self.messages.items()
+            },
+        )
+
+
+Local = Callable[[Party, Arrays], Arrays]
+"""Work on one party's own state."""
+Send = Callable[[Party, Arrays, Randomness], Sent]
+Receive = Callable[[Party, Arrays, Inbox, Randomness], Arrays]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One exchange of messages. `sends` says in the paper's letters what crosses."""
+
+    name: str
+    send: Send
+    receive: Receive
+    sends: str
+    route: Route = to_all
+
+    def recipients(self, party: Party) -> tuple[int, ...]:
+        return self.route(party.index, party.count)
+
+    def senders(self, party: Party) -> tuple[int, ...]:
+        return tuple(i for i in party.others if party.index in self.route(i, party.count))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A round at its place in a protocol; `name` is unique there and part of every address."""
+
+    name: str
+    round: Round
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A named sequence of rounds. `a + b` is a, then b; `a * 3` is a three times over."""
+
+    name: str
+    rounds: tuple[Round, ...]
+
+    def __add__(self, other: "Protocol") -> "Protocol":
+        return Protocol(f"{self.name}-{other.name}", self.rounds + other.rounds)
+
+    def __mul__(self, times: int) -> "Protocol":
+        return Protocol(f"{self.name}-x{times}", self.rounds * times)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def after(self, work: Local) -> "Protocol":
+        """The same with local work before the first round's send."""
+        first, *rest = self.rounds
+        return Protocol(self.name, (replace(first, send=partial(_send_after, work, first.send)), *rest))
+
+    def then(self, work: Local) -> "Protocol":
+        """The same with local work after the last round's receive."""
+        *rest, last = self.rounds
+        return Protocol(self.name, (*rest, replace(last, receive=partial(_receive_then, work, last.receive))))
+
+    def named(self, name: str) -> "Protocol":
+        return Protocol(name, self.rounds)
+
+    def stages(self) -> Iterator[Stage]:
+        for number, round_ in enumerate(self.rounds):
+            yield Stage(f"{self.name}.{number:02d}.{round_.name}", round_)
+
+
+def require(state: Arrays, name: str) -> ring.Ring:
+    """The ring array `name` of a state."""
+    array = state[name]
+    if array.dtype != ring.DTYPE:
+        raise TypeError(f"{name!r} is {array.dtype}, not {np.dtype(ring.DTYPE)}")
+    return array
+
+
+def without(state: Arrays, *names: str) -> dict[str, Array]:
+    """The state less some arrays."""
+    return {name: array for name, array in state.items() if name not in names}
+
+
+def local(name: str, work: Local) -> Round:
+    """A round in which nobody sends anything."""
+    return Round(name, _send_nothing, partial(_only_work, work), sends="nothing", route=to_nobody)
+
+
+def together(name: str, *rounds: Round) -> Round:
+    """Independent rounds in one: their messages share one message, their work touches different arrays."""
+    sends = "; ".join(round_.sends for round_ in rounds)
+    return Round(name, partial(_send_together, rounds), partial(_receive_together, rounds), sends)
+
+
+def _send_after(work: Local, send: Send, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    return send(party, work(party, state), randomness)
+
+
+def _receive_then(
+    work: Local, receive: Receive, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
+    return work(party, receive(party, state, inbox, randomness))
+
+
+def _send_nothing(party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    del party, randomness
+    return Sent(state)
+
+
+def _only_work(work: Local, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+    del inbox, randomness
+    return work(party, state)
+
+
+def _send_together(rounds: tuple[Round, ...], party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    message: dict[str, Array] = {}
+    for number, round_ in enumerate(rounds):
+        sent = round_.send(party, state, randomness.scoped(f"{number}/"))
+        state = sent.state
+        message |= {f"{number}/{name}": array for name, array in sent.message.items()}
+    return Sent(state, message)
+
+
+def _receive_together(
+    rounds: tuple[Round, ...], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
+    for number, round_ in enumerate(rounds):
+        scope = f"{number}/"
+        state = round_.receive(party, state, inbox.scoped(scope), randomness.scoped(scope))
+    return state

@@ -1,0 +1,67 @@
+"""The costs of a stage: counted, added to Beam's metrics, and told to whoever watches the run in this process."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from apache_beam.metrics import Metrics
+
+
+@cache
+def _counter(stage: str, name: str) -> Metrics.DelegatingCounter:
+    return Metrics.counter(stage, name)
+
+
+@dataclass
+class Tally:
+    """Messages, bytes, the seconds in one stage (waited for messages, computed, handing them over), and ciphertexts
+    made beforehand."""
+
+    messages: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    waited: float = 0.0
+    computed: float = 0.0
+    handed_over: float = 0.0
+    ciphertexts: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """As whole numbers, under the names they have in Beam's metrics."""
+        return {
+            "messages": self.messages,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "waited_us": round(self.waited * 1e6),
+            "computed_us": round(self.computed * 1e6),
+            "handed_over_us": round(self.handed_over * 1e6),
+            "ciphertexts": self.ciphertexts,
+        }
+
+
+def report(stage: str, tally: Tally) -> None:
+    """Add a stage's tally to Beam's metrics."""
+    for name, value in tally.counts().items():
+        if value:
+            _counter(stage, name).inc(value)
+
+
+Watcher = Callable[[int, str, int, int], None]
+"""(iteration, stage, shard, bytes sent): counts, never data."""
+_watchers: list[Watcher] = []
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Tell `watcher` while this context is open."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+def tell(iteration: int, stage: str, shard: int, sent: int) -> None:
+    """A shard has sent its messages of a stage."""
+    for watcher in _watchers:
+        watcher(iteration, stage, shard, sent)
