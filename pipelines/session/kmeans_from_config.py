@@ -1,6 +1,5 @@
 """What a configured job computes, from its public parameters alone, and what that asks of the triple store."""
 
-import hashlib
 from functools import partial
 from math import ceil, log2
 from typing import Any
@@ -9,6 +8,7 @@ from veilmeans.crypto.fixed_point import FRACTION_BITS
 from veilmeans.crypto.he.product_parameters import Cipher
 from veilmeans.pipelines.session.joint_scaling import aggregate_work
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.digests import digest_of_values
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import KMeansJob
 from veilmeans.schemas.layout import Block, Layout, columns_per_shard
@@ -53,7 +53,9 @@ def job_digest(config: JobConfig) -> str:
         return job_plan(config).digest()
     kmeans, asked = kmeans_of(config), [config.kmeans.engines_of(party) for party in config.parties]
     extra = [stage.name for work in aggregate_work(config.kmeans, kmeans.layout) for stage in work.protocol.stages()]
-    return hashlib.sha256(repr((kmeans, asked, config.kmeans.sparse, extra)).encode()).hexdigest()
+    sparse = [config.kmeans.sparse.get(party) for party in config.parties]
+    public = [None if each is None else each.model_dump() for each in (*asked, *sparse)]
+    return digest_of_values([kmeans, public, extra])
 
 
 def store_iterations(config: JobConfig) -> int:

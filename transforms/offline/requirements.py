@@ -4,13 +4,14 @@ Work goes over shards of rows, over shards of columns, or is done once. The stor
 column shard i need, and shard 0 also has what single work needs.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
+from veilmeans.schemas.digests import digest_of_values
 from veilmeans.schemas.layout import Block, cut
 from veilmeans.transforms.rounds.interfaces import Blinding, Need
 from veilmeans.transforms.rounds.protocol import Protocol
@@ -103,14 +104,13 @@ class Plan:
 
     def digest(self) -> str:
         """Equal for equal jobs and shapes."""
-        content = hashlib.sha256()
+        content: list[Any] = []
         for over, blocks in self._all_blocks.items():
-            content.update(repr((over.value, blocks)).encode())
-            for block in sorted(set(blocks), key=repr):
+            content.append((over, blocks))
+            for block in dict.fromkeys(blocks):
                 traced = self._traced[over, block]
-                asked = [(first, stage.name, stage.needs, stage.blindings) for first, stage in traced]
-                content.update(repr(asked).encode())
-        return content.hexdigest()
+                content += [(first, stage.name, stage.needs, stage.blindings) for first, stage in traced]
+        return digest_of_values(content)
 
     @cached_property
     def _all_blocks(self) -> dict[Over, tuple[Block, ...]]:

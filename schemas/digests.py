@@ -1,0 +1,32 @@
+"""Digests of public parameters, by their values alone: a renamed class or field changes none of them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+
+def digest_of_values(content: Any) -> str:
+    """SHA-256 of nested numbers, texts, sequences, dataclasses and element types."""
+    return hashlib.sha256(json.dumps(_plain(content)).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it; of a dataclass its values in their order, of a kind of correlation its name, too."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return [[_plain(key), _plain(each)] for key, each in value.items()]
+    if isinstance(value, list | tuple | frozenset):
+        return [_plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, "name", None), *(_plain(getattr(value, field.name)) for field in fields(value))]
+    if isinstance(value, type | np.dtype):
+        return np.dtype(value).str
+    raise TypeError(f"{type(value).__name__} has no stable digest")
