@@ -22,7 +22,7 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.dealer import deal
-from veilmeans.transforms.primitives.argmin_tree import Tree, minimum
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
@@ -157,7 +157,7 @@ def _against(
 def tree() -> list[Figure]:
     """F_min^k."""
     rows = COUNT // 4
-    protocol = minimum(Tree(), CLUSTERS, PARTIES)
+    protocol = argmin(ArgminTree(), CLUSTERS, PARTIES)
     stages, stores = traced(protocol, (CLUSTERS, rows), "d"), new_stores()
     fill(stores, stages)
     states = shared(uniform(CLUSTERS, rows, seed=3) >> np.uint64(2), "d")

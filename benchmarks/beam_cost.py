@@ -25,13 +25,13 @@ from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.pipelines.session.beam_runner import CachedOptions
 from veilmeans.schemas.arrays import Arrays, to_stream
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
 from veilmeans.transforms.rounds.executor import run_bare
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.party_context import OpenSeat, Seat
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent
 
 ROWS, COLUMNS, ROUNDS = 16_384, 5, 10
@@ -47,7 +47,7 @@ class FakePeer:
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         """Nobody is there."""
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         del key, timeout
         return self.payload
 
@@ -55,7 +55,7 @@ class FakePeer:
         del run, before
         return 0
 
-    def forgive(self, run: str) -> None:
+    def forget_refusal(self, run: str) -> None:
         """Nothing was refused."""
 
     def close(self) -> None:
@@ -63,14 +63,14 @@ class FakePeer:
 
 
 @dataclass(frozen=True)
-class BenchSeat(Seat):
+class BenchSeat(PartyContext):
     """A seat at a table with the fake peer."""
 
     root: str = "value"
 
-    def open(self) -> OpenSeat:
+    def open(self) -> OpenPartyContext:
         party = Party(0, ("here", "there"))
-        return OpenSeat(party, RUN, 0, FakePeer(), bytes(32), None, Scratch(self.root), 1.0)
+        return OpenPartyContext(party, RUN, 0, FakePeer(), bytes(32), None, Scratch(self.root), 1.0)
 
 
 def _send(party: Party, state: Arrays, randomness: Randomness) -> Sent:

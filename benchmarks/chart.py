@@ -16,7 +16,7 @@ class Panel:
 
     title: str
     along: str
-    places: Sequence[str]
+    row_shards: Sequence[str]
     lines: dict[str, Sequence[float]]
 
 
@@ -36,7 +36,7 @@ def _draw(panel: Panel) -> str:
     width, bottom = _WIDTH - _LEFT - 20, _HEIGHT - _BOTTOM
 
     def across(place: int) -> float:
-        return _LEFT + width * (place + 0.5) / len(panel.places)
+        return _LEFT + width * (place + 0.5) / len(panel.row_shards)
 
     def up(value: float) -> float:
         return bottom - (bottom - _TOP) * (log10(value) - low) / (high - low)
@@ -46,7 +46,7 @@ def _draw(panel: Panel) -> str:
         height = up(10.0**power)
         parts.append(f'<path d="M{_LEFT},{height:.1f}h{width}" stroke="#dddddd"/>')
         parts.append(_text(_LEFT - 6, height + 4, f"{10.0**power:g}", "end"))
-    parts += [_text(across(i), bottom + 16, place) for i, place in enumerate(panel.places)]
+    parts += [_text(across(i), bottom + 16, place) for i, place in enumerate(panel.row_shards)]
     for number, (name, line) in enumerate(panel.lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         points = [f"{across(i):.1f},{up(value):.1f}" for i, value in enumerate(line) if value > 0]

@@ -16,20 +16,20 @@ from benchmarks.report import Figure
 from veilmeans.crypto import ring
 from veilmeans.crypto.fixed_point import FRACTION_BITS
 from veilmeans.crypto.he import scheme as he
-from veilmeans.crypto.he.product_parameters import Cipher, SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
 from veilmeans.crypto.he.scheme import Ciphers
 from veilmeans.crypto.ring_matmul import sparse_matmul
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.ciphertexts import blind
-from veilmeans.transforms.products.engine_parameters import Bounds
-from veilmeans.transforms.rounds.he_operations import Keyed, Tables
-from veilmeans.transforms.rounds.interfaces import Blinding
+from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
+from veilmeans.transforms.products.engine_parameters import HEBounds
+from veilmeans.transforms.rounds.he_operations import HEOperations, Tables
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed
 
 JOB_ROWS, CLUSTERS, ITERATIONS, NONZEROS = 1_000_000, 4, 10, 10
-CIPHER = Cipher("okamoto-uchiyama", 2048)
+CIPHER = SchemeParameters("okamoto-uchiyama", 2048)
 REPEATS = 3
 ADDRESS = Address("bench", 0, "distance", 0)
 OWNER, PEER = (Party(i, ("owner", "peer")) for i in range(2))
@@ -47,10 +47,10 @@ class Kind:
     """Rows in a second that are asked of the owner."""
 
     @property
-    def product(self) -> SparseProduct:
+    def product(self) -> HEProductParameters:
         """As the engine has it for a job of `JOB_ROWS`."""
         layout = Layout(True, (JOB_ROWS,) * 2, (self.columns,) * 2, 65_536)
-        return Bounds(layout, CLUSTERS, FRACTION_BITS, (self.whole,) * 2, ITERATIONS).distance(0, CIPHER)
+        return HEBounds(layout, CLUSTERS, FRACTION_BITS, (self.whole,) * 2, ITERATIONS).distance(0, CIPHER)
 
     def matrix(self, rows: int) -> csr_array:
         """Ten nonzeros in a row, each in a tenth of the columns of its own: of 20 bits, or 1."""
@@ -78,17 +78,20 @@ class Step:
     def __init__(self, kind: Kind, rings: tuple[Keyring, Keyring], rows: int) -> None:
         self.product, self.x, self.rings = kind.product, kind.matrix(rows), rings
         self.y = np.random.default_rng(2).integers(0, 2**64, (kind.columns, CLUSTERS), np.uint64)
-        self.zeros = Blinding("y", 1, 1, kind.columns * self.product.packs, self.product, masked=False)
+        self.zeros = CiphertextNeed("y", 1, 1, kind.columns * self.product.packs, self.product, masked=False)
         count = int(np.prod(self.product.product_shape(rows)))
-        self.masks = Blinding("z", 0, 1, count, self.product, masked=True)
-        self.made = {"y": blind(self.zeros, rings[1], ADDRESS), "z": blind(self.masks, rings[0], ADDRESS)}
+        self.masks = CiphertextNeed("z", 0, 1, count, self.product, masked=True)
+        self.made = {
+            "y": make_ciphertexts(self.zeros, rings[1], ADDRESS),
+            "z": make_ciphertexts(self.masks, rings[0], ADDRESS),
+        }
         self.encrypted = self.encrypt()
         tables = Tables(lambda _iteration, _peer: self.encrypted)
-        self.owner, self.peer = (Keyed(ring_, tables, 0, ADDRESS, self.made.__getitem__) for ring_ in rings)
+        self.owner, self.peer = (HEOperations(ring_, tables, 0, ADDRESS, self.made.__getitem__) for ring_ in rings)
         self.z, self.share = self.multiply()
 
     def encrypt(self) -> Ciphers:
-        peer = Keyed(self.rings[1], Tables(lambda *_: self.made["y"]), 0, ADDRESS, self.made.__getitem__)
+        peer = HEOperations(self.rings[1], Tables(lambda *_: self.made["y"]), 0, ADDRESS, self.made.__getitem__)
         return peer.encrypt("y", PEER, self.product, self.y)
 
     def multiply(self) -> tuple[Ciphers, ring.Ring]:
@@ -114,14 +117,16 @@ def operations(rows: int) -> list[Figure]:
         result.append(Figure.at_least(f"owner's product, {kind.name}", speed, "rows/s", kind.rate))
     step = steps[FRACTIONS]
     decryptions = step.z.size / seconds(step.decrypt, REPEATS)
-    masks = _rate(step.masks.count, lambda: blind(step.masks, rings[0], ADDRESS))
+    masks = _rate(step.masks.count, lambda: make_ciphertexts(step.masks, rings[0], ADDRESS))
     return [
         *result,
         Figure("tables of powers, 100 columns, once an iteration", _tables(step), "s"),
         Figure.at_least("peer's decryption with unpacking", decryptions, "ciphertexts/s", 4_000),
         Figure("peer's encryption, packed", _rate(step.encrypted.size, step.encrypt), "ciphertexts/s"),
         Figure("offline: masks", masks, "/s"),
-        Figure("offline: blinds", _rate(step.zeros.count, lambda: blind(step.zeros, rings[1], ADDRESS)), "/s"),
+        Figure(
+            "offline: blinds", _rate(step.zeros.count, lambda: make_ciphertexts(step.zeros, rings[1], ADDRESS)), "/s"
+        ),
         *_against_phe(step, step.masks.count / rows / masks),
     ]
 

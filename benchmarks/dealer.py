@@ -18,9 +18,9 @@ from benchmarks.report import Figure, parser, publish
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.pipelines.session.beam_runner import CachedOptions
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import Block
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.offline.dealer import DealShards, Place
-from veilmeans.transforms.offline.requirements import Plan, Work
+from veilmeans.transforms.offline.requirements import StepShapes, StoreRequirements
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.trace import Shapes
 
@@ -49,13 +49,13 @@ class DealToNobody(DealShards):
         self.seeds = [bytes([i]) * 32 for i in range(2)]
 
 
-def shapes(block: Block) -> list[Shapes]:
+def shapes(block: ShardShape) -> list[Shapes]:
     return [{"x": ((block.rows,), "uint64")}] * 2
 
 
 def deal(rows: int) -> dict[str, float]:
     """Deal for `rows` comparisons in this process."""
-    plan = Plan.of_rows((Work(sign(Comparison("x", "b"), 2), shapes),), rows, ROWS_PER_SHARD)
+    plan = StoreRequirements.of_rows((StepShapes(sign(Comparison("x", "b"), 2), shapes),), rows, ROWS_PER_SHARD)
     places: list[Place] = [(0, 0, shard) for shard in range(plan.shards)]
     config = JobConfig.model_construct(party="dealer", parties=("payco", "shop"), run="bench")  # type: ignore[call-arg]
     start = time.perf_counter()

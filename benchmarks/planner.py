@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.kmeans_runs import PARTIES, Shape, measure, slow_down, write_configurations
 from benchmarks.report import Figure, parser, publish
-from veilmeans.pipelines.planning.engine_selection import ENGINES, Choice, choices, own_costs
+from veilmeans.pipelines.planning.engine_selection import ENGINES, EngineSelection, own_costs, select_all_engines
 from veilmeans.schemas.config import load_config
 
 _WAN = {"rate_mbps": 20, "round_trip_ms": 40}
@@ -47,17 +47,17 @@ def main() -> None:
     publish(figures, arguments.json)
 
 
-def choice_for(shape: Shape) -> Choice:
+def choice_for(shape: Shape) -> EngineSelection:
     """What the planner chooses for a party's matrix; both parties' are alike here."""
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-") as name:
         folder = Path(name)
         write_configurations(folder, shape)
         slow_down(folder, shape)
         config = load_config(folder / PARTIES[0] / "config.yaml")
-        return choices(config, [own_costs(config)])[PARTIES[0]]
+        return select_all_engines(config, [own_costs(config)])[PARTIES[0]]
 
 
-def estimated(choice: Choice, shape: Shape) -> dict[str, float]:
+def estimated(choice: EngineSelection, shape: Shape) -> dict[str, float]:
     """Seconds of both parties' products in all iterations, with one engine for all."""
     pairs = {engine: replace(choice, distance=engine, update=engine) for engine in ENGINES}
     return {engine: len(PARTIES) * shape.iterations * pair.seconds for engine, pair in pairs.items()}

@@ -1,6 +1,6 @@
 """Kinds of correlated randomness, and how one seed per party and a few corrections make them.
 
-A kind has parts. A `free` part is uniform: each of its holders expands a share from its seed. A `bound` part is
+A kind has parts. A uniform part's shares are expanded by its holders, each from its seed. A determined part is
 determined by the free ones: all holders but the last expand a share, and the last one's is a correction,
 
   correction = value(free parts) − Σ_{other holders} share          (⊕ for parts shared by XOR)
@@ -34,7 +34,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class CorrelationPart:
     """One array of a kind. `holders` are the parties that have a share of it.
 
     A part that outlives its round names in `at` the stage under which it is expanded, in iteration 0 of the same run
@@ -68,17 +68,17 @@ class Kind(Protocol):
     def name(self) -> str:
         """Part of every label: two kinds of one round never share randomness."""
 
-    def free(self) -> tuple[Part, ...]:
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
         """Uniform parts."""
 
-    def bound(self) -> tuple[Part, ...]:
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
         """Determined parts."""
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """The bound parts' values from the free parts'."""
 
 
-def expand(seed: bytes, address: Address, scope: str, kind: Kind, part: Part) -> Array:
+def expand(seed: bytes, address: Address, scope: str, kind: Kind, part: CorrelationPart) -> Array:
     """One party's share of one part, from its seed. A part with a stage of its own is the same in every scope."""
     label = f"{kind.name}.{part.name}"
     if part.at is not None:
@@ -87,14 +87,16 @@ def expand(seed: bytes, address: Address, scope: str, kind: Kind, part: Part) ->
     return prg.uniform(seed, address, scope + label, part.shape, part.dtype)
 
 
-def corrections(seeds: Sequence[bytes], address: Address, scope: str, kind: Kind) -> dict[Part, Array]:
+def corrections(seeds: Sequence[bytes], address: Address, scope: str, kind: Kind) -> dict[CorrelationPart, Array]:
     """The dealer's work at one address: each bound part's share for its last holder."""
 
-    def shares(part: Part, holders: Sequence[int]) -> list[Array]:
+    def shares(part: CorrelationPart, holders: Sequence[int]) -> list[Array]:
         return [expand(seeds[i], address, scope, kind, part) for i in holders]
 
-    determined = kind.determine({part.name: part.total(shares(part, part.holders)) for part in kind.free()})
-    return {part: part.remainder(determined[part.name], shares(part, part.holders[:-1])) for part in kind.bound()}
+    determined = kind.determine({part.name: part.total(shares(part, part.holders)) for part in kind.uniform_parts()})
+    return {
+        part: part.remainder(determined[part.name], shares(part, part.holders[:-1])) for part in kind.determined_parts()
+    }
 
 
 def _everyone(parties: int) -> tuple[int, ...]:
@@ -109,11 +111,11 @@ class Mul:
     shape: Shape
     name: str = "mul"
 
-    def free(self) -> tuple[Part, ...]:
-        return tuple(Part(name, self.shape, _everyone(self.parties)) for name in "ab")
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
+        return tuple(CorrelationPart(name, self.shape, _everyone(self.parties)) for name in "ab")
 
-    def bound(self) -> tuple[Part, ...]:
-        return (Part("c", self.shape, _everyone(self.parties)),)
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("c", self.shape, _everyone(self.parties)),)
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         return {"c": values["a"] * values["b"]}
@@ -129,13 +131,13 @@ class And:
     outputs: int = 1
     name: str = "and"
 
-    def _part(self, name: str) -> Part:
-        return Part(name, self.shape, _everyone(self.parties), "xor", self.dtype)
+    def _part(self, name: str) -> CorrelationPart:
+        return CorrelationPart(name, self.shape, _everyone(self.parties), "xor", self.dtype)
 
-    def free(self) -> tuple[Part, ...]:
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
         return (self._part("a"), *(self._part(f"b{i}") for i in range(self.outputs)))
 
-    def bound(self) -> tuple[Part, ...]:
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
         return tuple(self._part(f"c{i}") for i in range(self.outputs))
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -150,11 +152,14 @@ class PairAnd:
     dtype: type[np.unsignedinteger[Any]]
     name: str = "pairand"
 
-    def free(self) -> tuple[Part, ...]:
-        return (Part("a", self.shape, (0,), "xor", self.dtype), Part("b", self.shape, (1,), "xor", self.dtype))
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
+        return (
+            CorrelationPart("a", self.shape, (0,), "xor", self.dtype),
+            CorrelationPart("b", self.shape, (1,), "xor", self.dtype),
+        )
 
-    def bound(self) -> tuple[Part, ...]:
-        return (Part("c", self.shape, (0, 1), "xor", self.dtype),)
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("c", self.shape, (0, 1), "xor", self.dtype),)
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         return {"c": values["a"] & values["b"]}
@@ -168,15 +173,15 @@ class Inject:
     count: int
     name: str = "inject"
 
-    def free(self) -> tuple[Part, ...]:
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
         everyone = _everyone(self.parties)
         return (
-            Part("bit", (bits.padded(self.count) // 8,), everyone, "xor", np.uint8),
-            Part("a", (self.count,), everyone),
+            CorrelationPart("bit", (bits.padded(self.count) // 8,), everyone, "xor", np.uint8),
+            CorrelationPart("a", (self.count,), everyone),
         )
 
-    def bound(self) -> tuple[Part, ...]:
-        return tuple(Part(name, (self.count,), _everyone(self.parties)) for name in ("r", "ra"))
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
+        return tuple(CorrelationPart(name, (self.count,), _everyone(self.parties)) for name in ("r", "ra"))
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         r = bits.unpack(values["bit"], self.count).astype(ring.DTYPE)
@@ -191,11 +196,11 @@ class DaBit:
     count: int
     name: str = "dabit"
 
-    def free(self) -> tuple[Part, ...]:
-        return (Part("bit", (bits.padded(self.count) // 8,), _everyone(self.parties), "xor", np.uint8),)
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("bit", (bits.padded(self.count) // 8,), _everyone(self.parties), "xor", np.uint8),)
 
-    def bound(self) -> tuple[Part, ...]:
-        return (Part("r", (self.count,), _everyone(self.parties)),)
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("r", (self.count,), _everyone(self.parties)),)
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         return {"r": bits.unpack(values["bit"], self.count).astype(ring.DTYPE)}
@@ -210,11 +215,11 @@ class Trunc:
     shift: int
     name: str = "trunc"
 
-    def free(self) -> tuple[Part, ...]:
-        return (Part("bits", (self.count,), _everyone(self.parties), "xor"),)
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("bits", (self.count,), _everyone(self.parties), "xor"),)
 
-    def bound(self) -> tuple[Part, ...]:
-        return tuple(Part(name, (self.count,), _everyone(self.parties)) for name in ("r", "high", "top"))
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
+        return tuple(CorrelationPart(name, (self.count,), _everyone(self.parties)) for name in ("r", "high", "top"))
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         r = values["bits"]
@@ -234,10 +239,10 @@ class Operand:
     def name(self) -> str:
         return f"matmul.{self.owner}.{self.peer}"
 
-    def free(self) -> tuple[Part, ...]:
-        return (Part("u", self.shape, (self.owner,), at=self.at),)
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("u", self.shape, (self.owner,), at=self.at),)
 
-    def bound(self) -> tuple[Part, ...]:
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
         return ()
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -266,21 +271,21 @@ class MatMul:
     def name(self) -> str:
         return f"matmul.{self.owner}.{self.peer}"
 
-    def free(self) -> tuple[Part, ...]:
+    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
         shape = (self.inner, self.rows) if self.transposed else (self.rows, self.inner)
         return (
-            *Operand(self.owner, self.peer, shape, self.left).free(),
-            Part("v", (self.inner, self.columns), (self.peer,)),
+            *Operand(self.owner, self.peer, shape, self.left).uniform_parts(),
+            CorrelationPart("v", (self.inner, self.columns), (self.peer,)),
         )
 
-    def bound(self) -> tuple[Part, ...]:
-        return (Part("w", (self.rows, self.columns), (self.owner, self.peer)),)
+    def determined_parts(self) -> tuple[CorrelationPart, ...]:
+        return (CorrelationPart("w", (self.rows, self.columns), (self.owner, self.peer)),)
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         left = values["u"].T if self.transposed else values["u"]
         return {"w": products.matmul(left, values["v"])}
 
 
-def part_of(kind: Kind, name: str) -> Part:
+def find_part(kind: Kind, name: str) -> CorrelationPart:
     """The part called `name`."""
-    return next(part for part in (*kind.free(), *kind.bound()) if part.name == name)
+    return next(part for part in (*kind.uniform_parts(), *kind.determined_parts()) if part.name == name)

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.kmeans_config import Part
+from veilmeans.schemas.kmeans_config import ConfigSection
 
 _HEAD = """# The configuration
 
@@ -29,13 +29,13 @@ def page() -> str:
     return "\n".join([_HEAD, *_section("", JobConfig)])
 
 
-def _section(prefix: str, part: type[Part]) -> Iterator[str]:
+def _section(prefix: str, part: type[ConfigSection]) -> Iterator[str]:
     """A part's fields as a table, and after it the parts below it."""
     yield f"## {prefix or 'The file'}\n"
     yield f"{' '.join((part.__doc__ or '').split())}\n"
     yield "| field | type | default | meaning |"
     yield "|---|---|---|---|"
-    below: list[tuple[str, type[Part]]] = []
+    below: list[tuple[str, type[ConfigSection]]] = []
     for name, field in part.model_fields.items():
         yield _row(name, field)
         below += [(f"{prefix}.{name}" if prefix else name, inner) for inner in _parts(field.annotation)]
@@ -74,7 +74,11 @@ def _default(field: FieldInfo) -> str:
     value = field.default if field.default is not PydanticUndefined else None
     if value is None or value in ((), {}):
         return "none"
-    return "see below" if isinstance(value, Part) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return (
+        "see below"
+        if isinstance(value, ConfigSection)
+        else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    )
 
 
 def _kind(annotation: Any) -> str:
@@ -90,14 +94,14 @@ def _kind(annotation: Any) -> str:
         return f"list of {_kind(inside[0])}" if len(inside) == 2 and inside[1] is Ellipsis else "list"
     if origin is dict:
         return f"name → {_kind(inside[1])}"
-    if isinstance(annotation, type) and issubclass(annotation, Part):
+    if isinstance(annotation, type) and issubclass(annotation, ConfigSection):
         return "fields below"
     return _SIMPLE.get(annotation, "value")
 
 
-def _parts(annotation: Any) -> Iterator[type[Part]]:
+def _parts(annotation: Any) -> Iterator[type[ConfigSection]]:
     """The parts that a type is made of."""
-    if isinstance(annotation, type) and issubclass(annotation, Part):
+    if isinstance(annotation, type) and issubclass(annotation, ConfigSection):
         yield annotation
     for inside in get_args(annotation):
         yield from _parts(inside)

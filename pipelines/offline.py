@@ -13,17 +13,23 @@ from functools import partial
 import apache_beam as beam
 import numpy as np
 
-from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.crypto.prg import SEED_SIZE
-from veilmeans.io.exchange.connections import check_door, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
-from veilmeans.io.exchange.handshake import check_bindings, heard_before, shake_hands
+from veilmeans.io.exchange.handshake import check_bindings, earlier_handshake, shake_hands
 from veilmeans.io.exchange.link_shaping import LAN, WAN
 from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import keep_peer, make_own
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.planning.engine_selection import announced_costs, choices, left_open, own_costs, settle_engines
+from veilmeans.pipelines.planning.engine_selection import (
+    agree_on_engines,
+    announced_costs,
+    has_auto_engine,
+    own_costs,
+    select_all_engines,
+)
 from veilmeans.pipelines.planning.plan_schema import Offline
 from veilmeans.pipelines.planning.planned_bytes import offline_of
 from veilmeans.pipelines.planning.units import seconds, size
@@ -31,35 +37,35 @@ from veilmeans.pipelines.reporting.progress import counting_shards
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
 from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
 from veilmeans.pipelines.session.kmeans_from_config import (
-    asked_engines,
     job_digest,
-    job_plan,
-    kmeans_of,
-    rows_of,
+    kmeans_steps,
+    requested_engines,
     store_iterations,
+    store_requirements,
+    total_rows,
 )
-from veilmeans.pipelines.session.session import finished, say_farewell, seated
+from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.schemas.message import Key
-from veilmeans.transforms.offline.ciphertexts import MakeCiphers
-from veilmeans.transforms.offline.dealer import DealShards, Place, TakeShards, _dealt, _seed_file, _seeds
-from veilmeans.transforms.offline.requirements import Plan
-from veilmeans.transforms.products.engine_parameters import Chosen
+from veilmeans.schemas.message import MessageKey
+from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
+from veilmeans.transforms.offline.dealer import DealShards, Place, ReceiveShards, _dealt, _seed_file, _seeds
+from veilmeans.transforms.offline.requirements import StoreRequirements
+from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 _STAGE = "offline.key"
 
 
-def exchange_keys(exchange: Exchange, config: JobConfig, cipher: Cipher) -> None:
+def exchange_keys(exchange: Exchange, config: JobConfig, cipher: SchemeParameters) -> None:
     """Make this party's key pair, and get the others' public keys."""
     folder, where = config.store_folder, Address(config.run, 0, _STAGE, 0)
     mine = np.frombuffer(json.dumps(make_own(folder, cipher).to_json()).encode(), np.uint8)
     peers = [name for name in config.parties if name != config.party]
-    exchange.put_all([Outgoing.of(Key(where, config.party, peer), {"key": mine}) for peer in peers])
+    exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), {"key": mine}) for peer in peers])
     for peer in peers:
-        heard = get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s).get("key")
+        heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s).get("key")
         if heard is None or heard.dtype != np.uint8:
             raise RefusedError(f"{peer} sent no public key where one was due")
         keep_peer(folder, peer, heard.tobytes(), cipher)
@@ -69,16 +75,16 @@ def dry_offline(config: JobConfig) -> str:
     """For a party what it gets and makes, for the dealer what it sends."""
     check_offline(config, keep=False)
     settings = config.offline()
-    if finished(settings):
-        return f"the store {config.needed_triples.store!r} is made already: nothing would be done"
+    if farewell_received(settings):
+        return f"the store {config.required_triples.store!r} is made already: nothing would be done"
     check_writable(config.storage)
     load_identity(settings)
     load_peer_certificates(settings)
-    check_door(config)
+    check_listen_address(config)
     chosen = _engines(config)
-    plan = job_plan(config, chosen)
-    lines = [f"store {config.needed_triples.store!r}, made by {config.dealer} for {', '.join(config.parties)}"]
-    if left_open(config):
+    plan = store_requirements(config, chosen)
+    lines = [f"store {config.required_triples.store!r}, made by {config.dealer} for {', '.join(config.parties)}"]
+    if has_auto_engine(config):
         lines.append("engines are chosen when all parties have said what operations cost them; here, as we find them")
     if config.party == config.dealer:
         made = [offline_of(config, plan, index) for index in range(len(config.parties))]
@@ -95,10 +101,10 @@ def dry_offline(config: JobConfig) -> str:
     return "\n".join(lines)
 
 
-def _engines(config: JobConfig) -> Chosen:
-    if not left_open(config):
-        return asked_engines(config)
-    found = choices(config, [own_costs(config, keep=False)])
+def _engines(config: JobConfig) -> ChosenEngines:
+    if not has_auto_engine(config):
+        return requested_engines(config)
+    found = select_all_engines(config, [own_costs(config, keep=False)])
     return tuple((each.distance, each.update) for each in found.values())
 
 
@@ -117,21 +123,21 @@ def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the store that the configuration describes. Start it again to go on after a mishap."""
     terms = check_offline(config)
     config = config.offline()
-    heard = heard_before(config.run_folder, config.party, terms)
-    if heard is not None and finished(config):
+    heard = earlier_handshake(config.run_folder, config.party, terms)
+    if heard is not None and farewell_received(config):
         _forget_seeds(config)
-        chosen = settle_engines(config, terms, heard)
-        return manifest_of(config, job_plan(config, chosen), chosen)
-    with seated(config) as exchange:
+        chosen = agree_on_engines(config, terms, heard)
+        return manifest_of(config, store_requirements(config, chosen), chosen)
+    with open_session(config) as exchange:
         heard = shake_hands(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
-        chosen = settle_engines(config, terms, heard)
-        plan = job_plan(config, chosen)
+        chosen = agree_on_engines(config, terms, heard)
+        plan = store_requirements(config, chosen)
         manifest = manifest_of(config, plan, chosen)
         part = _deal if config.party == config.dealer else _take_in
         costs = RunReport(config.run_folder)
         costs.begin(config)
         part(exchange, config, plan, manifest)
-        if say_farewell(exchange, config, manifest.iterations, _patience(config, manifest)):
+        if exchange_farewells(exchange, config, manifest.iterations, _patience(config, manifest)):
             _forget_seeds(config)
         costs.end()
     return manifest
@@ -152,13 +158,13 @@ def _patience(config: JobConfig, manifest: Manifest) -> float:
     """How long a peer may take to make its ciphertexts."""
     if config.kmeans is None:
         return 0.0
-    kmeans = kmeans_of(config, manifest.engines)
+    kmeans = kmeans_steps(config, manifest.engines)
     return 2 * manifest.runs * manifest.iterations * kmeans.engines.patience(kmeans.layout)
 
 
-def manifest_of(config: JobConfig, plan: Plan, chosen: Chosen) -> Manifest:
+def manifest_of(config: JobConfig, plan: StoreRequirements, chosen: ChosenEngines) -> Manifest:
     """What the configured store shall serve."""
-    wanted = config.needed_triples
+    wanted = config.required_triples
     return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
 
 
@@ -166,16 +172,16 @@ def _terms(config: JobConfig, work: str, keep: bool = True) -> dict[str, Terms]:
     """What each member is told. Fields are compared in order of their names: the digest's sorts last."""
     agreed = {
         **agreed_terms(config),
-        "triples.runs": config.needed_triples.runs,
+        "triples.runs": config.required_triples.runs,
         "triples.iterations": store_iterations(config),
-        "triples.rows": rows_of(config),
+        "triples.rows": total_rows(config),
         "work of the job": work[:16],
     }
     announced = announced_costs(config, keep)
     return {peer: Terms(agreed, announced) for peer in config.peers}
 
 
-def _places(plan: Plan, manifest: Manifest) -> list[Place]:
+def _places(plan: StoreRequirements, manifest: Manifest) -> list[Place]:
     return [
         (number, iteration, shard)
         for number in range(manifest.runs)
@@ -184,27 +190,27 @@ def _places(plan: Plan, manifest: Manifest) -> list[Place]:
     ]
 
 
-def _deal(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
+def _deal(exchange: Exchange, config: JobConfig, plan: StoreRequirements, manifest: Manifest) -> None:
     where = Address(config.run, 0, SEEDS, 0)
     seeds = [(name, np.frombuffer(seed, np.uint8)) for name, seed in zip(config.parties, _seeds(config), strict=True)]
-    exchange.put_all([Outgoing.of(Key(where, config.party, name), {"seed": seed}) for name, seed in seeds])
+    exchange.put_all([Outgoing.of(MessageKey(where, config.party, name), {"seed": seed}) for name, seed in seeds])
     _over_shards(config, plan, manifest, DealShards(config, plan, manifest.store), f"store {manifest.store!r}")
 
 
-def _take_in(exchange: Exchange, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
-    key = Key(Address(config.run, 0, SEEDS, 0), config.dealer or "", config.party)
+def _take_in(exchange: Exchange, config: JobConfig, plan: StoreRequirements, manifest: Manifest) -> None:
+    key = MessageKey(Address(config.run, 0, SEEDS, 0), config.dealer or "", config.party)
     expected = {"seed": np.zeros(SEED_SIZE, np.uint8)}
     seed = _dealt(exchange, key, expected, config.exchange.timeout_s)["seed"].tobytes()
     store = TripleStore.create(config.store_folder, manifest, seed)
-    _over_shards(config, plan, manifest, TakeShards(config, plan, manifest), f"store {manifest.store!r}")
-    if config.kmeans is not None and (cipher := kmeans_of(config, manifest.engines).engines.cipher) is not None:
+    _over_shards(config, plan, manifest, ReceiveShards(config, plan, manifest), f"store {manifest.store!r}")
+    if config.kmeans is not None and (cipher := kmeans_steps(config, manifest.engines).engines.cipher) is not None:
         exchange_keys(exchange, config, cipher)
         what = f"ciphertexts of store {manifest.store!r}"
-        _over_shards(config, plan, manifest, MakeCiphers(config, plan, manifest), what)
+        _over_shards(config, plan, manifest, MakeCiphertexts(config, plan, manifest), what)
     store.complete()
 
 
-def _over_shards(config: JobConfig, plan: Plan, manifest: Manifest, work: beam.DoFn, what: str) -> None:
+def _over_shards(config: JobConfig, plan: StoreRequirements, manifest: Manifest, work: beam.DoFn, what: str) -> None:
     """One pipeline over all shards of all iterations of all runs."""
     places, start = _places(plan, manifest), time.perf_counter()
     with counting_shards(what, len(places)):

@@ -12,18 +12,18 @@ from pathlib import Path
 import apache_beam as beam
 
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.storage.encoded_shards import Prepared
-from veilmeans.io.storage.run_report import RunReport, sent
+from veilmeans.io.storage.encoded_shards import EncodedData
+from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.io.storage.triple_store import Manifest
 from veilmeans.pipelines.reporting.progress import TrainProgress
 from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
-from veilmeans.pipelines.session.kmeans_run import Ready, take_part
+from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import newest_checkpoint
 from veilmeans.pipelines.session.trained_model import model_config
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.transforms.kmeans.iteration import PredictRows
-from veilmeans.transforms.kmeans.party_state import Job, copy_model, finish_prediction
+from veilmeans.transforms.kmeans.party_state import PartyJob, copy_model, finish_prediction
 from veilmeans.transforms.rounds.party_context import checkpoints, run_seed
 
 log = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 def run_predict(config: JobConfig) -> Path:
     """Take part in a prediction; the folder with the results. The model is read, and never changed."""
-    return take_part(config, True, _assign)
+    return run_kmeans(config, True, _assign)
 
 
-def _assign(exchange: Exchange, ready: Ready, job: Job, prepared: Prepared, report: RunReport) -> int:
+def _assign(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
     """One pipeline over all rows, unless it has ended before."""
     del exchange, prepared
-    config, seat, model = ready.config, job.seat.open(), ready.model
+    config, context, model = ready.config, job.context.open(), ready.model
     done = newest_checkpoint(config, job)
     if done >= 1:
         return 1
@@ -47,15 +47,15 @@ def _assign(exchange: Exchange, ready: Ready, job: Job, prepared: Prepared, repo
     if done < 0:
         log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
         kept = checkpoints(model.folder, run_seed(model_config(config), model.binding))
-        copy_model(job, seat, kept, model.iterations)
+        copy_model(job, context, kept, model.iterations)
     progress = TrainProgress(1, len(job.shards), what=f"rows assigned to clusters of {model.run!r}")
     with progress.showing(0):
         stages = counters(run_pipeline(config, partial(_build, job, ready.store.manifest)))
-        finish_prediction(job, seat)
-        progress.passed(1, sent(stages))
+        finish_prediction(job, context)
+        progress.passed(1, bytes_sent(stages))
     report.add(time.perf_counter() - begin, stages)
     return 1
 
 
-def _build(job: Job, manifest: Manifest, pipeline: beam.Pipeline) -> None:
+def _build(job: PartyJob, manifest: Manifest, pipeline: beam.Pipeline) -> None:
     _ = pipeline | beam.Create([job.shards]) | "Predict" >> PredictRows(job, manifest)

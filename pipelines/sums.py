@@ -11,7 +11,7 @@ import apache_beam as beam
 from rich.console import Group, RenderableType
 
 from veilmeans.crypto import ring
-from veilmeans.io.exchange.connections import check_door, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.handshake import check_bindings, shake_hands
 from veilmeans.io.sources.inputs import StagedInput, stage_columns
@@ -19,7 +19,7 @@ from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
 from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
-from veilmeans.pipelines.session.session import binding_of, finished, say_farewell, seated
+from veilmeans.pipelines.session.session import binding_of, exchange_farewells, farewell_received, open_session
 from veilmeans.pipelines.session.triple_claim import check_claim, claim_triples, open_store
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, HandshakeError, InputError
@@ -27,7 +27,7 @@ from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import SumsJob
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.kmeans.column_sums import OPENING, ColumnSums, product_protocol
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.trace import table
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,13 @@ def run_sums(config: JobConfig) -> Path:
     binding = binding_of(config, staged.digest, job.model_dump_json(exclude={"data"}))
     terms = _terms(config, job, staged.rows, binding)
     check_bindings(config.run_folder, config.party, terms)
-    if finished(config):
+    if farewell_received(config):
         return result_file
     check_claim(config, store, binding)
-    with seated(config) as exchange:
+    with open_session(config) as exchange:
         if not result_file.exists():
             _compute(exchange, config, job, staged, terms, store, binding, result_file)
-        say_farewell(exchange, config, iteration=1)
+        exchange_farewells(exchange, config, iteration=1)
     return result_file
 
 
@@ -71,9 +71,11 @@ def _compute(
 ) -> None:
     start = time.perf_counter()
     names = _agree(exchange, config, job, terms)
-    seat = Seat(config, binding, store_number=claim_triples(exchange, config, store, binding))
+    context = PartyContext(config, binding, store_number=claim_triples(exchange, config, store, binding))
     left, right = (_position(names, column) for column in job.product)
-    build = partial(_build, staged, seat, store.manifest, (left, right), [*names, " · ".join(job.product)], result_file)
+    build = partial(
+        _build, staged, context, store.manifest, (left, right), [*names, " · ".join(job.product)], result_file
+    )
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
     result = run_pipeline(config, build)
     report = {"seconds": time.perf_counter() - start, "stages": counters(result)}
@@ -84,7 +86,7 @@ def _terms(config: JobConfig, job: SumsJob, rows: int, binding: str) -> dict[str
     """What each peer is told."""
     agreed = {
         **agreed_terms(config),
-        "triples.store": config.needed_triples.store,
+        "triples.store": config.required_triples.store,
         "sums.product": list(job.product),
         "sums.bound": job.bound,
         "rows": rows,
@@ -110,7 +112,7 @@ def _agree(exchange: Exchange, config: JobConfig, job: SumsJob, terms: Mapping[s
 
 def _build(
     staged: StagedInput,
-    seat: Seat,
+    context: PartyContext,
     manifest: Manifest,
     product: tuple[int, int],
     names: list[str],
@@ -121,7 +123,7 @@ def _build(
         pipeline
         | "Shard numbers" >> beam.Create(list(range(staged.shards)))
         | "Spread shards" >> beam.Reshuffle()
-        | "Column sums" >> ColumnSums(seat, manifest, staged.file, *product)
+        | "Column sums" >> ColumnSums(context, manifest, staged.file, *product)
         | "Write result" >> beam.Map(_write_sums, names, result_file)
     )
 
@@ -173,7 +175,7 @@ def plan_sums(config: JobConfig) -> RenderableType:
         target = Path(folder) / "columns.arrow"
         staged = stage_columns(job.data or Path(), job.columns, job.bound, config.engine.rows_per_shard, target)
     check_rows(config, job, staged.rows)
-    check_door(config)
+    check_listen_address(config)
     columns, parties = len(job.columns), config.me.count
     sharded = {"x": ((staged.rows, columns), "uint64")}
     opened = {"x": ((columns * parties + 1,), "uint64")}

@@ -9,14 +9,14 @@ from typing import Any, overload
 
 SHOWN = 5
 """Names in a sentence, at most."""
-Part = str | tuple[str, int] | tuple[str, int, int]
+NameRange = str | tuple[str, int] | tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class Names(Sequence[str]):
     """Parts in order: a name, or (prefix, n) for prefix0 … prefix{n−1}, or (prefix, n, first) to begin elsewhere."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[NameRange, ...]
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -58,15 +58,15 @@ def brief(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
 
 
-def parts_of(names: Sequence[str]) -> list[Any]:
+def ranges_of(names: Sequence[str]) -> list[Any]:
     """The names as JSON, numbered ones in one part."""
     if isinstance(names, Names):
         return [part if isinstance(part, str) else list(part) for part in names.parts]
     return list(names)
 
 
-def from_parts(parts: Sequence[Any]) -> Sequence[str]:
-    """What `parts_of` made."""
+def from_ranges(parts: Sequence[Any]) -> Sequence[str]:
+    """What `ranges_of` made."""
     if all(isinstance(part, str) for part in parts):
         return tuple(parts)
     return Names(tuple(part if isinstance(part, str) else tuple(part) for part in parts))

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from veilmeans.schemas.address import NAME, NAME_RULE
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import KMeansJob, Part, SumsJob
+from veilmeans.schemas.kmeans_config import ConfigSection, KMeansConfig, SumsJob
 from veilmeans.schemas.party import Party
 
 
@@ -32,7 +32,7 @@ def _host_and_port(value: str) -> str:
     return value
 
 
-class Peer(Part):
+class Peer(ConfigSection):
     """Another party, or the dealer: where its gateway or outbox is, and the certificate it must show."""
 
     certificate: Path = Field(description="its certificate, as it was sent to us")
@@ -45,24 +45,24 @@ class Peer(Part):
         return value if value is None else _host_and_port(value)
 
 
-class Shape(Part):
+class LinkShape(ConfigSection):
     """Slow the link down, to measure a LAN or a WAN on one machine."""
 
     rate_mbps: Annotated[float, Field(gt=0)] = Field(description="megabits per second")
     round_trip_ms: Annotated[float, Field(ge=0)] = Field(description="round-trip delay in milliseconds")
 
 
-class ExchangeConfig(Part):
+class ExchangeConfig(ConfigSection):
     """How messages travel."""
 
     kind: Literal["gateway", "files"] = Field("gateway", description="Arrow Flight gateways, or files in outboxes")
     outbox: str | None = Field(None, description="our outbox: a folder on any Beam filesystem (kind: files)")
     max_message_mb: Annotated[int, Field(ge=1, le=1024)] = Field(256, description="largest message, in MB")
     timeout_s: Annotated[float, Field(gt=0)] = Field(120, description="how long to wait for a peer before giving up")
-    shape: Shape | None = None
+    shape: LinkShape | None = None
 
 
-class EngineConfig(Part):
+class BeamConfig(ConfigSection):
     """How Beam runs the pipeline here. Parties need not agree on any of it but rows_per_shard."""
 
     runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
@@ -91,7 +91,7 @@ class EngineConfig(Part):
         return self.workers > 1 and self.spread == "processes"
 
 
-class TriplesConfig(Part):
+class TriplesConfig(ConfigSection):
     """A store of correlated randomness: what it is made for. Agreed by all; `veilmeans offline` makes it."""
 
     store: Annotated[str, Field(max_length=74)] = Field(
@@ -112,7 +112,7 @@ _IN_MEMORY = 1 << 21
 """Rows whose states may wait in memory."""
 
 
-class JobConfig(Part):
+class JobConfig(ConfigSection):
     """Everything one party needs to take part in a run."""
 
     party: str = Field(description="our name, as our certificate is made out to")
@@ -130,9 +130,9 @@ class JobConfig(Part):
     )
     peers: dict[str, Peer]
     exchange: ExchangeConfig = ExchangeConfig()
-    engine: EngineConfig = EngineConfig()
+    engine: BeamConfig = BeamConfig()
     triples: TriplesConfig | None = None
-    kmeans: KMeansJob | None = None
+    kmeans: KMeansConfig | None = None
     sums: SumsJob | None = None
 
     @field_validator("party", "run", "parties", "dealer", "peers")
@@ -213,17 +213,17 @@ class JobConfig(Part):
     @property
     def store_folder(self) -> Path:
         """Where this party's store of correlated randomness is."""
-        return self.storage / "triples" / self.needed_triples.store
+        return self.storage / "triples" / self.required_triples.store
 
     @property
-    def needed_triples(self) -> TriplesConfig:
+    def required_triples(self) -> TriplesConfig:
         """The store's description; a ConfigError if the configuration has none."""
         if self.triples is None:
             raise ConfigError(f"the configuration of {self.party} describes no store of triples: add `triples:`")
         return self.triples
 
     @property
-    def needed_kmeans(self) -> KMeansJob:
+    def required_kmeans(self) -> KMeansConfig:
         """The K-means job; a ConfigError if the configuration has none."""
         if self.kmeans is None:
             raise ConfigError(f"the configuration of {self.party} has no K-means job: add `kmeans:`")
@@ -236,7 +236,7 @@ class JobConfig(Part):
 
     def offline(self) -> "JobConfig":
         """The same for making the store: the store takes the run's place in every address."""
-        return self.model_copy(update={"run": f"store-{self.needed_triples.store}"})
+        return self.model_copy(update={"run": f"store-{self.required_triples.store}"})
 
     @property
     def scratch_root(self) -> str:
@@ -268,9 +268,9 @@ class JobConfig(Part):
         return self.model_copy(update={"engine": self.engine.model_copy(update=engine)})
 
 
-def kmeans_job(config: JobConfig) -> KMeansJob:
+def kmeans_with_data(config: JobConfig) -> KMeansConfig:
     """The job in a party's configuration, checked to be whole."""
-    job = config.needed_kmeans
+    job = config.required_kmeans
     if config.party not in config.parties:
         raise ConfigError(f"{config.party} is the dealer of this run: start it with `veilmeans offline`")
     if job.data is None:
@@ -278,7 +278,7 @@ def kmeans_job(config: JobConfig) -> KMeansJob:
     return job
 
 
-def declared(config: JobConfig, job: KMeansJob) -> tuple[int, int]:
+def declared_shape(config: JobConfig, job: KMeansConfig) -> tuple[int, int]:
     """How many rows and columns this party has, as the job says."""
     rows, features = (value[config.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
     return rows, features

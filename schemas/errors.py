@@ -1,7 +1,7 @@
 """What can go wrong, as one sentence and one exit code each.
 
 A worker may run in another process or behind a Java runner, where only text comes back. So every error prints itself
-as ``veilmeans[code]: sentence`` and `recall` finds that line again inside whatever the runner made of it.
+as ``veilmeans[code]: sentence`` and `recover_error` finds that line again inside whatever the runner made of it.
 """
 
 import re
@@ -82,7 +82,7 @@ _BY_CODE: dict[int, type[VeilmeansError]] = {
 }
 
 
-def recall(error: BaseException | str) -> VeilmeansError | None:
+def recover_error(error: BaseException | str) -> VeilmeansError | None:
     """The veilmeans error inside the text of `error`, or None if there is none."""
     if isinstance(error, VeilmeansError) and not _MARK.match(error.sentence):
         return error

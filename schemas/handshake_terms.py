@@ -31,7 +31,7 @@ class Terms:
             raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None
 
 
-def difference(mine: Terms, theirs: Terms, peer: str) -> str | None:
+def first_difference(mine: Terms, theirs: Terms, peer: str) -> str | None:
     """The first field that differs, with both values, or None. A field that only one of us has differs, too."""
     for name in sorted({*mine.agreed, *theirs.agreed}, key=lambda name: (name != "protocol version", name)):
         here, there = mine.agreed.get(name), theirs.agreed.get(name)

@@ -16,7 +16,7 @@ from pydantic import (
 from veilmeans.schemas.address import NAME, NAME_RULE
 
 
-class Part(BaseModel):
+class ConfigSection(BaseModel):
     """A part of a configuration: frozen, and with no field that the schema does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,7 +28,7 @@ def _no_double(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-class SumsJob(Part):
+class SumsJob(ConfigSection):
     """Column sums and one inner product over the parties' columns about the same rows."""
 
     data: Path | None = Field(None, description="CSV or Parquet file with our columns (a dealer has none)")
@@ -53,7 +53,7 @@ Counts = int | dict[str, int]
 """One number, or one for each party."""
 
 
-class NormaliseConfig(Part):
+class NormaliseConfig(ConfigSection):
     """How values are brought to one scale: minmax to [0, 1], zscore to mean 0 and deviation 1, or none."""
 
     method: Literal["minmax", "zscore", "none"] = Field("minmax", description="agreed by all")
@@ -93,7 +93,7 @@ class NormaliseConfig(Part):
         return self
 
 
-class InitConfig(Part):
+class InitConfig(ConfigSection):
     """Where the centroids start."""
 
     method: Literal["random", "indices", "local"] = Field(
@@ -118,14 +118,14 @@ class InitConfig(Part):
 Engine = Literal["auto", "beaver", "he"]
 
 
-class EnginesConfig(Part):
+class ProductEnginesConfig(ConfigSection):
     """How the products with one party's matrix are computed."""
 
     distance: Engine = Field("auto", description="of X·μᵀ")
     update: Engine = Field("auto", description="of Xᵀ·C")
 
 
-class SparseConfig(Part):
+class SparseConfig(ConfigSection):
     """What all may know of one party's matrix before they see a message."""
 
     nonzeros: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
@@ -134,7 +134,7 @@ class SparseConfig(Part):
     whole: bool = Field(False, description="normalised values are whole numbers (one-hot): `he` is faster then")
 
 
-class CipherConfig(Part):
+class CipherConfig(ConfigSection):
     """The homomorphic encryption of the engine `he`."""
 
     scheme: Literal["okamoto-uchiyama", "paillier"] = Field(
@@ -143,7 +143,7 @@ class CipherConfig(Part):
     bits: Literal[2048, 3072] = Field(2048, description="length of the modulus: 112 or 128 bits of security")
 
 
-class RevealConfig(Part):
+class RevealConfig(ConfigSection):
     """What is opened at the end, and to whom. What is not named stays a share on disk (`veilmeans reveal` opens it)."""
 
     assignments: tuple[str, ...] = Field((), description="who learns each row's cluster")
@@ -156,7 +156,7 @@ class RevealConfig(Part):
     inertia: tuple[str, ...] = Field((), description="who learns the sum of squared distances to the centroids")
 
 
-class PredictConfig(Part):
+class PredictConfig(ConfigSection):
     """Assign new rows to the clusters of a trained model, which stays shared."""
 
     model: str = Field(description="the run that was trained; agreed by all")
@@ -177,7 +177,7 @@ class PredictConfig(Part):
         return value
 
 
-class KMeansJob(Part):
+class KMeansConfig(ConfigSection):
     """K-means over all parties' rows or columns. All fields from layout on are agreed by all, but for
     iterations_per_pipeline and predict.outside; the others are about our own data."""
 
@@ -224,7 +224,7 @@ class KMeansJob(Part):
     )
     init: InitConfig = InitConfig()
     normalise: NormaliseConfig = NormaliseConfig()
-    products: Engine | dict[str, Engine | EnginesConfig] = Field(
+    products: Engine | dict[str, Engine | ProductEnginesConfig] = Field(
         "auto",
         description="how products with a party's matrix are computed: beaver (masked matrix once per run; dense), he "
         "(homomorphic, nothing of the matrix's size is sent; wide and sparse), or auto; for all, or for each party, or "
@@ -250,7 +250,7 @@ class KMeansJob(Part):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> "KMeansJob":
+    def _consistent(self) -> "KMeansConfig":
         vertical = self.layout == "vertical"
         if isinstance(self.rows, int) != vertical:
             raise ValueError(f"rows: must be {'one number' if vertical else 'one number for each party'}")
@@ -285,11 +285,15 @@ class KMeansJob(Part):
         """Whether statistics of all rows are opened; new rows are scaled as the trained ones were."""
         return self.normalise.aggregate and self.predict is None
 
-    def engines_of(self, party: str) -> EnginesConfig:
+    def engines_of(self, party: str) -> ProductEnginesConfig:
         """What is asked for a party's matrix; a prediction has no update, which then decides nothing."""
         asked = self.products.get(party, "auto") if isinstance(self.products, dict) else self.products
-        engines = EnginesConfig(distance=asked, update=asked) if isinstance(asked, str) else asked
-        return engines if self.predict is None else EnginesConfig(distance=engines.distance, update=engines.distance)
+        engines = ProductEnginesConfig(distance=asked, update=asked) if isinstance(asked, str) else asked
+        return (
+            engines
+            if self.predict is None
+            else ProductEnginesConfig(distance=engines.distance, update=engines.distance)
+        )
 
     def _check_encoding(self) -> None:
         if self.layout == "horizontal" and self.one_hot:

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True)
-class Block:
+class ShardShape:
     """One shard: how many rows it has, and how many columns of them each party owns.
 
     `start` is the first column of a shard of columns, where it matters who owns them.
@@ -27,12 +27,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Place:
+class RowShard:
     """A shard among all, as its owner numbers it: the `index`-th of `owner`'s own (vertical: of everyone's)."""
 
     owner: int | None
     index: int
-    block: Block
+    block: ShardShape
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Layout:
         """The columns of which a party has values."""
         if not self.vertical:
             return slice(0, self.total_features)
-        return Block(0, self.features).columns(party)
+        return ShardShape(0, self.features).columns(party)
 
     def own_within(self, party: int, columns: slice) -> slice:
         """Which of some columns a party has values of; an empty slice where it has none of them."""
@@ -70,12 +70,12 @@ class Layout:
         start = max(columns.start, own.start)
         return slice(start, max(start, min(columns.stop, own.stop)))
 
-    def places(self) -> list[Place]:
+    def row_shards(self) -> list[RowShard]:
         """All shards; horizontally, the first party's come first."""
         if self.vertical:
-            return [Place(None, i, Block(n, self.features)) for i, n in enumerate(self._cut(self.rows[0]))]
+            return [RowShard(None, i, ShardShape(n, self.features)) for i, n in enumerate(self._cut(self.rows[0]))]
         return [
-            Place(owner, i, Block(n, tuple(self.features[0] if p == owner else 0 for p in range(self.parties))))
+            RowShard(owner, i, ShardShape(n, tuple(self.features[0] if p == owner else 0 for p in range(self.parties))))
             for owner, rows in enumerate(self.rows)
             for i, n in enumerate(self._cut(rows))
         ]
@@ -91,23 +91,23 @@ class Layout:
         raise IndexError(f"there are only {self.total_rows:,} rows")
 
     def _cut(self, rows: int) -> list[int]:
-        return cut(rows, self.rows_per_shard)
+        return shard_lengths(rows, self.rows_per_shard)
 
 
-def cut(rows: int, rows_per_shard: int) -> list[int]:
+def shard_lengths(rows: int, rows_per_shard: int) -> list[int]:
     """The lengths of the shards of so many rows."""
     return [min(rows_per_shard, rows - start) for start in range(0, rows, rows_per_shard)]
 
 
-CELLS = 262_144
+VALUES_PER_COLUMN_SHARD = 262_144
 """A shard of columns has at most so many of the k × d values, or one column."""
 
 
 def columns_per_shard(k: int) -> int:
     """How many columns of k centroids make a shard, whoever owns them."""
-    return max(1, CELLS // k)
+    return max(1, VALUES_PER_COLUMN_SHARD // k)
 
 
-def cut_columns(columns: int, size: int) -> list[slice]:
+def column_slices(columns: int, size: int) -> list[slice]:
     """The shards of so many columns."""
     return [slice(start, min(start + size, columns)) for start in range(0, columns, size)]

@@ -18,7 +18,7 @@ HEADER_SIZE = 64
 
 
 @dataclass(frozen=True)
-class Key:
+class MessageKey:
     """One message: what it is about, who sends it, who may read it."""
 
     address: Address
@@ -39,7 +39,7 @@ class Key:
         return json.dumps([where.run, where.iteration, where.stage, where.shard, self.sender, self.recipient])
 
     @classmethod
-    def parse(cls, text: str | bytes) -> "Key":
+    def parse(cls, text: str | bytes) -> "MessageKey":
         """A key from `to_json`; anything else is refused, above all names that are paths."""
         try:
             run, iteration, stage, shard, sender, recipient = json.loads(text)
@@ -69,12 +69,12 @@ class Header:
         return (MAGIC + self.size.to_bytes(8, "big") + self.digest).ljust(HEADER_SIZE, b"\0")
 
     @classmethod
-    def unpack(cls, key: Key, data: bytes) -> "Header":
+    def unpack(cls, key: MessageKey, data: bytes) -> "Header":
         if len(data) < HEADER_SIZE or data[:8] != MAGIC:
             raise RefusedError(f"message {key} is truncated or no message at all: its envelope cannot be read")
         return cls(int.from_bytes(data[8:16], "big"), data[16:48])
 
-    def check(self, key: Key, payload: pa.Buffer) -> None:
+    def check(self, key: MessageKey, payload: pa.Buffer) -> None:
         """End the run if the payload is not the one the sender enveloped."""
         if payload.size != self.size:
             raise RefusedError(f"message {key} is truncated: {payload.size:,} of {self.size:,} bytes arrived")
@@ -82,7 +82,7 @@ class Header:
             raise RefusedError(f"message {key} was altered after {key.sender} made it: its SHA-256 differs")
 
 
-def opened(key: Key, envelope: pa.Buffer) -> pa.Buffer:
+def open_envelope(key: MessageKey, envelope: pa.Buffer) -> pa.Buffer:
     """The payload of an envelope, checked."""
     header = Header.unpack(key, envelope.slice(0, min(HEADER_SIZE, envelope.size)).to_pybytes())
     payload = envelope.slice(HEADER_SIZE)

@@ -35,8 +35,8 @@ class PowerTables:
     def __init__(self, bases: Sequence[mpz], modulus: mpz, bits: int, window: int | None) -> None:
         self.bases, self.modulus, self.bits = list(bases), modulus, bits
         self.window = min(window, bits) if window and bits > 1 else None
-        self.places = -(-bits // self.window) if self.window else 0
-        self.factors: list[mpz] = [None] * (len(self.bases) * self.places << (self.window or 0))
+        self.row_shards = -(-bits // self.window) if self.window else 0
+        self.factors: list[mpz] = [None] * (len(self.bases) * self.row_shards << (self.window or 0))
         self._made = np.zeros(len(self.bases), np.bool_)
 
     def make(self, columns: Integers) -> None:
@@ -49,9 +49,9 @@ class PowerTables:
 
     def _make(self, column: int) -> None:
         window, base = self.window or 0, self.bases[column]
-        for place in range(self.places):
+        for place in range(self.row_shards):
             powers = _powers(base, 1 << min(window, self.bits - place * window), self.modulus)
-            start = column * self.places + place << window
+            start = column * self.row_shards + place << window
             self.factors[start : start + len(powers)] = powers
             base = powers[-1] * base % self.modulus
 
@@ -151,9 +151,9 @@ def _group_products(powers: _Powers, tables: PowerTables) -> list[mpz]:
     if tables.window is None:
         return _straus_products(powers, tables.bases, tables.modulus)
     tables.make(powers.keys)
-    places = np.arange(tables.places)
+    places = np.arange(tables.row_shards)
     digits = powers.exponents[:, None] >> (tables.window * places) & ((1 << tables.window) - 1)
-    entries = ((powers.keys[:, None] * tables.places + places) << tables.window) + digits
+    entries = ((powers.keys[:, None] * tables.row_shards + places) << tables.window) + digits
     used = digits != 0
     before = np.concatenate(([0], np.cumsum(used.sum(axis=1))))
     return _gathered(tables.factors, entries[used], np.diff(before[powers.starts]), tables.modulus)

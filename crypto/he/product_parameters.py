@@ -21,7 +21,7 @@ SECURITY = 40
 
 
 @dataclass(frozen=True)
-class Cipher:
+class SchemeParameters:
     """A cryptosystem and the length of its modulus n."""
 
     scheme: str
@@ -49,10 +49,10 @@ class Cipher:
 
 
 @dataclass(frozen=True)
-class SparseProduct:
+class HEProductParameters:
     """X, of `rows` rows in the whole run, enters as x / 2^shift, a whole number of magnitude 2^magnitude at most."""
 
-    cipher: Cipher
+    cipher: SchemeParameters
     rows: int
     magnitude: int
     shift: int
@@ -107,7 +107,7 @@ class SparseProduct:
         return ceil(rows / self.group), self.packs
 
 
-def grouped(product: SparseProduct, width: int) -> SparseProduct:
+def group_rows(product: HEProductParameters, width: int) -> HEProductParameters:
     """The same with as many rows in one plaintext as fit and pay for the shifted copies of `width` columns.
 
     To make a copy costs about twice as much as to decrypt, and g rows in a plaintext save all but 1/g of `rows`.

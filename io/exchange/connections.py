@@ -12,9 +12,9 @@ from veilmeans.crypto.certificates import Identity, check_certificate, check_pai
 from veilmeans.crypto.pairwise_encryption import Seal
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.file_exchange import FileExchange
-from veilmeans.io.exchange.flight_exchange import Door, GatewayExchange
+from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
-from veilmeans.io.exchange.inbox import Spool
+from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.link_shaping import Link, ShapedExchange
 from veilmeans.io.exchange.tls_diagnosis import explained_handshakes
 from veilmeans.io.storage.secret_files import read_secret
@@ -22,7 +22,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import CertificateError, StorageError
 
 _open: dict[str, Exchange] = {}
-_spools: dict[str, Spool] = {}
+_spools: dict[str, MessageStore] = {}
 _lock = threading.Lock()
 
 
@@ -40,7 +40,7 @@ def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
 
 def open_gateway(config: JobConfig) -> Gateway:
     """This party's gateway, open until the context that it manages ends."""
-    spool = Spool(config.storage / "inbox")
+    spool = MessageStore(config.storage / "inbox")
     listen = config.listen or ""
     try:
         return Gateway(config.party, listen, load_identity(config), load_peer_certificates(config), spool, config.limit)
@@ -60,7 +60,7 @@ def check_port(listen: str) -> None:
         raise _cannot_listen(listen, getattr(error, "strerror", None) or str(error)) from None
 
 
-def check_door(config: JobConfig) -> None:
+def check_listen_address(config: JobConfig) -> None:
     """The same, of a command that opens its own gateway."""
     if config.exchange.kind == "gateway" and config.gateway == "embedded":
         check_port(config.listen or "")
@@ -110,10 +110,10 @@ def _build(config: JobConfig) -> Exchange:
     identity, certificates = load_identity(config), load_peer_certificates(config)
     exchange: Exchange
     if config.exchange.kind == "gateway":
-        doors = {name: Door(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
-        own = Door(config.party, config.listen or "", identity.certificate)
+        doors = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
+        own = Endpoint(config.party, config.listen or "", identity.certificate)
         local = _spools.get(own.address)
-        exchange = GatewayExchange(own, doors, identity, config.limit, config.exchange.timeout_s, local)
+        exchange = FlightExchange(own, doors, identity, config.limit, config.exchange.timeout_s, local)
     else:
         seals = {name: Seal(identity, certificate) for name, certificate in certificates.items()}
         outboxes = {name: peer.outbox or "" for name, peer in config.peers.items()}

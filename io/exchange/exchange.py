@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from veilmeans.schemas.arrays import Array, Arrays, from_batch, to_stream
 from veilmeans.schemas.errors import RefusedError
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 HANDSHAKE = "handshake"
 """The one stage whose messages may be replaced: until the parties agree, nothing secret has been sent."""
@@ -27,11 +27,11 @@ HANDSHAKE = "handshake"
 class Outgoing:
     """A message and where it goes. The payload is an Arrow IPC stream."""
 
-    key: Key
+    key: MessageKey
     payload: pa.Buffer
 
     @classmethod
-    def of(cls, key: Key, arrays: Arrays) -> "Outgoing":
+    def of(cls, key: MessageKey, arrays: Arrays) -> "Outgoing":
         return cls(key, to_stream(arrays))
 
     @property
@@ -46,25 +46,25 @@ class Exchange(Protocol):
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         """Store all messages with their recipients; return when they are durable there."""
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         """The payload under `key`, waiting at most `timeout` seconds; a PeerError after that."""
 
     def collect(self, run: str, before: int | None = None) -> int:
         """Drop this run's messages of iterations below `before` (None: all of them); how many were dropped."""
 
-    def forgive(self, run: str) -> None:
+    def forget_refusal(self, run: str) -> None:
         """Forget that an earlier attempt at `run` was ended by a refused message: the party starts it again."""
 
     def close(self) -> None:
         """Free connections. A closed exchange is not used again."""
 
 
-def get_arrays(exchange: Exchange, key: Key, timeout: float) -> dict[str, Array]:
+def get_arrays(exchange: Exchange, key: MessageKey, timeout: float) -> dict[str, Array]:
     """The arrays in the message under `key`."""
     return read_arrays(key, exchange.get(key, timeout))
 
 
-def read_arrays(key: Key, payload: pa.Buffer) -> dict[str, Array]:
+def read_arrays(key: MessageKey, payload: pa.Buffer) -> dict[str, Array]:
     """The arrays in a payload; one that is no such message ends the run."""
     try:
         with pa.ipc.open_stream(payload) as reader:
@@ -75,7 +75,7 @@ def read_arrays(key: Key, payload: pa.Buffer) -> dict[str, Array]:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 
 
-def check_size(key: Key, size: int, limit: int) -> None:
+def check_size(key: MessageKey, size: int, limit: int) -> None:
     """Refuse a message over the limit, at the sender's and at the recipient's."""
     if size > limit:
         raise RefusedError(

@@ -15,7 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 from veilmeans.crypto.pairwise_encryption import Seal, SealError
 from veilmeans.io.exchange.exchange import Outgoing, check_size
 from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
-from veilmeans.schemas.message import HEADER_SIZE, Header, Key, opened
+from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25
 _SEAL_SIZE = 12 + 16
@@ -34,7 +34,7 @@ class FileExchange:
         for message in messages:
             self._put(message)
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         path = self._path(self._peer_outboxes[key.sender], key)
         deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while not FileSystems.exists(path):
@@ -59,7 +59,7 @@ class FileExchange:
             FileSystems.delete(old)
         return len(old)
 
-    def forgive(self, run: str) -> None:
+    def forget_refusal(self, run: str) -> None:
         """Nothing is remembered: a bad file is refused each time it is read."""
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class FileExchange:
         except (OSError, BeamIOError) as error:
             raise StorageError(f"the outbox {self._outbox} cannot be written: {error}") from None
 
-    def _compare(self, key: Key, sealed: bytes, path: str) -> None:
+    def _compare(self, key: MessageKey, sealed: bytes, path: str) -> None:
         if _read(path) != sealed:
             raise RefusedError(
                 f"the outbox holds a different message {key}: data, configuration or seed changed within one run; "
@@ -97,7 +97,7 @@ class FileExchange:
             file.write(sealed)
         FileSystems.rename([part], [path])
 
-    def _fetch(self, key: Key, path: str) -> bytes:
+    def _fetch(self, key: MessageKey, path: str) -> bytes:
         """The sealed bytes, unless there are more of them than a message may have: those are not even read."""
         try:
             size = FileSystems.get_filesystem(path).size(path)
@@ -106,17 +106,17 @@ class FileExchange:
         except (OSError, BeamIOError) as error:
             raise StorageError(f"message {key} cannot be read from the outbox of {key.sender}: {error}") from None
 
-    def _unsealed(self, key: Key, sealed: bytes) -> pa.Buffer:
+    def _unsealed(self, key: MessageKey, sealed: bytes) -> pa.Buffer:
         try:
             plain = self._seals[key.sender].open(sealed, key.to_json().encode())
         except SealError:
             raise RefusedError(
                 f"message {key} is truncated, altered or not made by {key.sender}: its seal does not fit"
             ) from None
-        return opened(key, pa.py_buffer(plain))
+        return open_envelope(key, pa.py_buffer(plain))
 
     @staticmethod
-    def _path(outbox: str, key: Key) -> str:
+    def _path(outbox: str, key: MessageKey) -> str:
         return f"{outbox}/{key.recipient}/{key.path}"
 
 

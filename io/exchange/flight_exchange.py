@@ -19,11 +19,18 @@ import pyarrow.flight as flight
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import Outgoing, check_size
 from veilmeans.io.exchange.flight_gateway import LONGEST_WAIT
-from veilmeans.io.exchange.flight_streams import Batch, Lines
-from veilmeans.io.exchange.inbox import Spool
+from veilmeans.io.exchange.flight_streams import Batch, FlightStreams
+from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.tls_diagnosis import diagnose
-from veilmeans.schemas.errors import CertificateError, PeerError, RefusedError, StorageError, VeilmeansError, recall
-from veilmeans.schemas.message import Header, Key
+from veilmeans.schemas.errors import (
+    CertificateError,
+    PeerError,
+    RefusedError,
+    StorageError,
+    VeilmeansError,
+    recover_error,
+)
+from veilmeans.schemas.message import Header, MessageKey
 
 Result = TypeVar("Result")
 Call = Callable[[flight.FlightClient, flight.FlightCallOptions], Result]
@@ -32,7 +39,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 @dataclass(frozen=True)
-class Door:
+class Endpoint:
     """Where a party's gateway is, and the certificate it must show."""
 
     name: str
@@ -40,22 +47,22 @@ class Door:
     certificate: bytes
 
 
-class GatewayExchange:
+class FlightExchange:
     """A party's side of the gateways. `local` is the spool of a gateway in this process, if there is one."""
 
     def __init__(
         self,
-        own: Door,
-        peers: Mapping[str, Door],
+        own: Endpoint,
+        peers: Mapping[str, Endpoint],
         identity: Identity,
         limit: int,
         timeout: float,
-        local: Spool | None = None,
+        local: MessageStore | None = None,
     ) -> None:
         self._own, self._peers, self._identity = own, dict(peers), identity
         self._limit, self._timeout, self._local = limit, timeout, local
         self._clients: dict[str, flight.FlightClient] = {}
-        self._lines = {name: Lines(timeout) for name in peers}
+        self._lines = {name: FlightStreams(timeout) for name in peers}
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         by_peer: dict[str, list[tuple[Outgoing, Header]]] = {}
@@ -69,7 +76,7 @@ class GatewayExchange:
                 self._check_refusals(batch[0][0].key)
                 raise
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         deadline = time.monotonic() + timeout
         while (payload := self._ask(key, max(0.0, min(deadline - time.monotonic(), LONGEST_WAIT)))) is None:
             if time.monotonic() >= deadline:
@@ -84,9 +91,9 @@ class GatewayExchange:
             return self._local.collect(run, before)
         return self._act("collect", {"run": run, "before": before})
 
-    def forgive(self, run: str) -> None:
+    def forget_refusal(self, run: str) -> None:
         if self._local is not None:
-            self._local.forgive(run)
+            self._local.forget_refusal(run)
         else:
             self._act("forgive", {"run": run})
 
@@ -97,7 +104,7 @@ class GatewayExchange:
             client.close()
         self._clients.clear()
 
-    def _ask(self, key: Key, wait: float, patience: float | None = None) -> pa.Buffer | None:
+    def _ask(self, key: MessageKey, wait: float, patience: float | None = None) -> pa.Buffer | None:
         """The payload under `key` if it comes within `wait` seconds; our own gateway may be absent for `patience`."""
         if self._local is not None:
             return self._local.wait(key, wait)
@@ -105,7 +112,7 @@ class GatewayExchange:
         parts = self._patiently(self._own, partial(_read, ticket), wait + (patience or self._timeout))
         return _join(parts)
 
-    def _check_refusals(self, key: Key) -> None:
+    def _check_refusals(self, key: MessageKey) -> None:
         """A peer that left because we refused its message is not called absent: our own gateway knows why."""
         with suppress(PeerError, CertificateError):
             self._ask(key, wait=0.0, patience=_LONGEST_PAUSE)
@@ -115,7 +122,7 @@ class GatewayExchange:
         answers = self._patiently(self._own, partial(_act, action), self._timeout)
         return int(answers[0].body.to_pybytes())
 
-    def _patiently(self, door: Door, call: Call[Result], timeout: float) -> Result:
+    def _patiently(self, door: Endpoint, call: Call[Result], timeout: float) -> Result:
         """Call a gateway; while it cannot be reached, try again with growing pauses."""
         deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while True:
@@ -138,7 +145,7 @@ class GatewayExchange:
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _client(self, door: Door) -> flight.FlightClient:
+    def _client(self, door: Endpoint) -> flight.FlightClient:
         if door.name not in self._clients:
             self._clients[door.name] = flight.FlightClient(
                 f"grpc+tls://{door.address}",
@@ -149,13 +156,13 @@ class GatewayExchange:
             )
         return self._clients[door.name]
 
-    def _forget(self, door: Door, client: flight.FlightClient) -> None:
+    def _forget(self, door: Endpoint, client: flight.FlightClient) -> None:
         """Connect anew next time. The client is not closed: another thread may be about to use it."""
         if self._clients.get(door.name) is client:
             self._clients.pop(door.name, None)
 
 
-def _put(lines: Lines, batch: Batch, client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+def _put(lines: FlightStreams, batch: Batch, client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
     del options  # a line has its own
     lines.put(batch, client)
 
@@ -175,17 +182,17 @@ def _join(table: pa.Table) -> pa.Buffer | None:
     return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
 
 
-def _no_answer(door: Door, timeout: float) -> PeerError:
+def _no_answer(door: Endpoint, timeout: float) -> PeerError:
     return PeerError(
         f"the gateway of {door.name} at {door.address} did not answer within {timeout:g} s: "
         "is it running, and does the firewall let us through?"
     )
 
 
-def _refusal(door: Door, error: BaseException) -> VeilmeansError:
+def _refusal(door: Endpoint, error: BaseException) -> VeilmeansError:
     """What a gateway answered, as our own error; a disk is said to be whose it is."""
     said = _without_context(error)
-    known = recall(said)
+    known = recover_error(said)
     if isinstance(known, StorageError):
         return StorageError(f"the gateway of {door.name} cannot store messages: {known.sentence}")
     return known or RefusedError(f"the gateway of {door.name} refused: {said}")

@@ -25,9 +25,9 @@ import pyarrow.flight as flight
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA, split
-from veilmeans.io.exchange.inbox import Incoming, Spool
+from veilmeans.io.exchange.inbox import Incoming, MessageStore
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
-from veilmeans.schemas.message import Header, Key
+from veilmeans.schemas.message import Header, MessageKey
 
 LONGEST_WAIT = 10.0
 """Seconds that one `do_get` may wait in the gateway; the client asks again."""
@@ -48,7 +48,7 @@ class Gateway(flight.FlightServerBase):
     """
 
     def __init__(
-        self, party: str, listen: str, identity: Identity, peers: Mapping[str, bytes], spool: Spool, limit: int
+        self, party: str, listen: str, identity: Identity, peers: Mapping[str, bytes], spool: MessageStore, limit: int
     ) -> None:
         self.party, self.spool, self.limit = party, spool, limit
         self._closing = False
@@ -94,7 +94,7 @@ class Gateway(flight.FlightServerBase):
     def do_get(self, context: Any, ticket: Any) -> Any:
         self._owner_only(context, "read messages")
         wanted = json.loads(ticket.ticket)
-        key = Key.parse(wanted["key"])
+        key = MessageKey.parse(wanted["key"])
         try:
             payload = self._wait(key, min(float(wanted["wait"]), LONGEST_WAIT))
         except VeilmeansError as error:
@@ -108,11 +108,11 @@ class Gateway(flight.FlightServerBase):
         if action.type == "collect":
             return [str(self.spool.collect(body["run"], body["before"])).encode()]
         if action.type == "forgive":
-            self.spool.forgive(body["run"])
+            self.spool.forget_refusal(body["run"])
             return [b"0"]
         raise flight.FlightServerError(f"there is no action {action.type!r}")
 
-    def _wait(self, key: Key, seconds: float) -> pa.Buffer | None:
+    def _wait(self, key: MessageKey, seconds: float) -> pa.Buffer | None:
         deadline = time.monotonic() + seconds
         while True:
             left = deadline - time.monotonic()
@@ -134,7 +134,7 @@ class _Intake:
         self._gateway, self._sender = gateway, sender
         self._open: Incoming | None = None
         self.stored = 0
-        self._key: Key | None = None
+        self._key: MessageKey | None = None
 
     def take(self, chunk: Any) -> bool:
         """One part; whether it was the last of its message, which is now stored."""
@@ -164,7 +164,7 @@ class _Intake:
         if self._open is not None:
             self._open.abandon()
 
-    def _label(self, chunk: Any) -> tuple[Key, Header] | None:
+    def _label(self, chunk: Any) -> tuple[MessageKey, Header] | None:
         """Key and header, if this part opens a message."""
         try:
             label = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata else {}
@@ -173,7 +173,7 @@ class _Intake:
             size, digest = label["size"], bytes.fromhex(label["sha256"])
             if type(size) is not int or size < 0 or len(digest) != hashlib.sha256().digest_size:
                 raise ValueError
-            return Key.parse(label["key"]), Header(size, digest)
+            return MessageKey.parse(label["key"]), Header(size, digest)
         except RefusedError as error:
             raise RefusedError(f"{self._sender} sent a label that is refused: {error.sentence}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -189,12 +189,12 @@ class _Intake:
             raise RefusedError(f"{self._sender} sent a record batch that is no part of message {self._key}") from None
         message.write(batch.column(0)[0].as_buffer())
 
-    def _begin(self, key: Key, header: Header) -> None:
+    def _begin(self, key: MessageKey, header: Header) -> None:
         self._key = key
         self._refusing(self._check, key, header)
         self._open = self._gateway.spool.receive(key, header, replaceable=key.address.stage == HANDSHAKE)
 
-    def _check(self, key: Key, header: Header) -> None:
+    def _check(self, key: MessageKey, header: Header) -> None:
         if key.sender != self._sender:
             raise RefusedError(f"{self._sender} sent message {key} under the name of {key.sender}")
         if key.recipient != self._gateway.party:

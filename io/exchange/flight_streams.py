@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from veilmeans.io.exchange.exchange import Outgoing
-from veilmeans.schemas.errors import RefusedError, recall
+from veilmeans.schemas.errors import RefusedError, recover_error
 from veilmeans.schemas.message import Header
 
 PART_SIZE = 4 << 20
@@ -39,7 +39,7 @@ _IDLE = 0.3
 """Seconds after which an unused line is closed."""
 
 
-class Line:
+class FlightStream:
     """One stream to a gateway."""
 
     def __init__(self, client: flight.FlightClient, time_limit: float) -> None:
@@ -74,13 +74,13 @@ class Line:
             self._writer.close()
 
 
-class Lines:
+class FlightStreams:
     """The free lines to one gateway."""
 
     def __init__(self, time_limit: float) -> None:
         self._time_limit = time_limit
         self._lifetime = min(10.0, time_limit / 2)
-        self._free: list[Line] = []
+        self._free: list[FlightStream] = []
         self._lock = threading.Lock()
         self._sweeper: threading.Thread | None = None
 
@@ -88,7 +88,7 @@ class Lines:
         """Over a free line, if there is one that still works; else over a new one."""
         line = self._take()
         if line is None or not _still_works(line, batch):
-            line = Line(client, self._time_limit + self._lifetime)
+            line = FlightStream(client, self._time_limit + self._lifetime)
             line.put(batch)
         self._lay_back(line)
 
@@ -98,7 +98,7 @@ class Lines:
         for line in lines:
             line.close()
 
-    def _take(self) -> Line | None:
+    def _take(self) -> FlightStream | None:
         """The line used last, closing those that are too old."""
         while True:
             with self._lock:
@@ -107,7 +107,7 @@ class Lines:
                 return line
             line.close()
 
-    def _lay_back(self, line: Line) -> None:
+    def _lay_back(self, line: FlightStream) -> None:
         with self._lock:
             self._free.append(line)
             if self._sweeper is None:
@@ -130,12 +130,12 @@ class Lines:
                     return
 
 
-def _still_works(line: Line, batch: Batch) -> bool:
+def _still_works(line: FlightStream, batch: Batch) -> bool:
     """Send over a line that was laid by; if the peer has closed it or was started again, all is sent again."""
     try:
         line.put(batch)
     except (flight.FlightError, pa.ArrowException, OSError, RefusedError) as error:
-        if recall(error) is not None and not isinstance(error, RefusedError):
+        if recover_error(error) is not None and not isinstance(error, RefusedError):
             raise  # the gateway said why
         return False
     return True

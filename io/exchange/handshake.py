@@ -20,8 +20,8 @@ from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import HandshakeError
-from veilmeans.schemas.handshake_terms import Terms, difference
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.handshake_terms import Terms, first_difference
+from veilmeans.schemas.message import MessageKey
 
 log = logging.getLogger(__name__)
 _GRACE = 3.0
@@ -42,18 +42,18 @@ def shake_hands(
     `check` may refuse what was heard before the run is bound to it.
     """
     check_bindings(folder, me, terms)
-    known = heard_before(folder, me, terms)
+    known = earlier_handshake(folder, me, terms)
     if known is not None:
         return known
     log.info("%s is ready; waiting for %s, each for %g s at most", me, ", ".join(terms), timeout)
-    exchange.put_all([_message(Key(_where(run), me, peer), said) for peer, said in terms.items()])
+    exchange.put_all([_message(MessageKey(_where(run), me, peer), said) for peer, said in terms.items()])
     heard, confirmed = _hear(exchange, me, run, terms, timeout), False
     while not confirmed:
         if check is not None:
             check(heard)
-        exchange.put_all([_confirmation(Key(_where(run, 1), me, peer), said) for peer, said in heard.items()])
+        exchange.put_all([_confirmation(MessageKey(_where(run, 1), me, peer), said) for peer, said in heard.items()])
         for peer, said in terms.items():
-            _await_confirmation(exchange, Key(_where(run, 1), peer, me), said, timeout)
+            _await_confirmation(exchange, MessageKey(_where(run, 1), peer, me), said, timeout)
         again = _hear(exchange, me, run, terms, timeout)
         heard, confirmed = again, again == heard
     for peer, said in terms.items():
@@ -63,7 +63,7 @@ def shake_hands(
     return heard
 
 
-def heard_before(folder: Path, me: str, terms: Mapping[str, Terms]) -> dict[str, Terms] | None:
+def earlier_handshake(folder: Path, me: str, terms: Mapping[str, Terms]) -> dict[str, Terms] | None:
     """What each peer said when the run was begun, if it was."""
     if not all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
         return None
@@ -82,7 +82,7 @@ def _check_binding(folder: Path, name: str, said: Terms) -> None:
         return
     before = _bound(folder, name)
     if before.to_dict() != json.loads(json.dumps(said.to_dict())):
-        what = difference(said, before, "the start of this run") or "the data or the job have changed since"
+        what = first_difference(said, before, "the start of this run") or "the data or the job have changed since"
         new = "triples.store" if folder.name.startswith("store-") else "run id"
         raise HandshakeError(f"run {folder.name!r} was begun before on other terms ({what}): choose a new {new}")
 
@@ -94,8 +94,8 @@ def _hear(exchange: Exchange, me: str, run: str, terms: Mapping[str, Terms], tim
 def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Terms, timeout: float) -> Terms:
     deadline = None
     while True:
-        theirs = _parse(peer, get_arrays(exchange, Key(_where(run), peer, me), timeout))
-        differs = difference(said, theirs, peer)
+        theirs = _parse(peer, get_arrays(exchange, MessageKey(_where(run), peer, me), timeout))
+        differs = first_difference(said, theirs, peer)
         if differs is None:
             return theirs
         deadline = deadline or time.monotonic() + _GRACE
@@ -104,7 +104,7 @@ def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Ter
         time.sleep(0.2)
 
 
-def _await_confirmation(exchange: Exchange, key: Key, said: Terms, timeout: float) -> None:
+def _await_confirmation(exchange: Exchange, key: MessageKey, said: Terms, timeout: float) -> None:
     """Wait until the peer has heard these terms of ours, not those of an earlier attempt."""
     deadline = None
     while not np.array_equal(get_arrays(exchange, key, timeout).get("digest", []), _digest(said)):
@@ -123,11 +123,11 @@ def _digest(terms: Terms) -> NDArray[np.uint8]:
     return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 
 
-def _confirmation(key: Key, heard: Terms) -> Outgoing:
+def _confirmation(key: MessageKey, heard: Terms) -> Outgoing:
     return Outgoing.of(key, {"digest": _digest(heard)})
 
 
-def _message(key: Key, terms: Terms) -> Outgoing:
+def _message(key: MessageKey, terms: Terms) -> Outgoing:
     text = json.dumps(terms.to_dict(), sort_keys=True).encode()
     return Outgoing.of(key, {"terms": np.frombuffer(text, np.uint8)})
 

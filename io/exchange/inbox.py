@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from veilmeans.io.storage.atomic_files import disk_error, write_text
 from veilmeans.schemas.errors import RefusedError, StorageError
-from veilmeans.schemas.message import HEADER_SIZE, Header, Key, opened
+from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
 
 
-class Spool:
+class MessageStore:
     """Messages below one folder. One process writes (the gateway); its threads may wait for arrivals."""
 
     def __init__(self, folder: Path) -> None:
@@ -33,11 +33,11 @@ class Spool:
         except OSError as error:
             raise StorageError(f"the spool folder {folder} cannot be made: {error.strerror}") from None
 
-    def receive(self, key: Key, header: Header, replaceable: bool) -> "Incoming":
+    def receive(self, key: MessageKey, header: Header, replaceable: bool) -> "Incoming":
         """Begin to take in a message in parts."""
         return Incoming(self, key, header, replaceable)
 
-    def find(self, key: Key) -> pa.Buffer | None:
+    def find(self, key: MessageKey) -> pa.Buffer | None:
         """The checked payload under `key`, or None while it has not come."""
         refusal = self._refusal(key.address.run)
         if refusal.exists():
@@ -46,16 +46,16 @@ class Spool:
         if not path.exists():
             return None
         with pa.memory_map(str(path)) as source:
-            return opened(key, source.read_buffer())
+            return open_envelope(key, source.read_buffer())
 
-    def wait(self, key: Key, seconds: float) -> pa.Buffer | None:
+    def wait(self, key: MessageKey, seconds: float) -> pa.Buffer | None:
         """As `find`, waiting for the message at most `seconds`."""
         run, path = key.address.run, self.folder / key.path
         with self._arrived:
             self._arrived.wait_for(lambda: path.exists() or self._refusal(run).exists(), seconds)
         return self.find(key)
 
-    def header(self, key: Key) -> Header | None:
+    def header(self, key: MessageKey) -> Header | None:
         """Size and digest of the message under `key`; None if there is none, or one torn by a power cut."""
         try:
             with (self.folder / key.path).open("rb") as file:
@@ -68,7 +68,7 @@ class Spool:
         write_text(self._refusal(run), error.sentence)
         self.announce()
 
-    def forgive(self, run: str) -> None:
+    def forget_refusal(self, run: str) -> None:
         """Forget an earlier refusal: the party has started the run again."""
         self._refusal(run).unlink(missing_ok=True)
 
@@ -95,7 +95,7 @@ class Spool:
 class Incoming:
     """One message on its way in: parts are appended to a file beside its place, hashed as they come."""
 
-    def __init__(self, spool: Spool, key: Key, header: Header, replaceable: bool) -> None:
+    def __init__(self, spool: MessageStore, key: MessageKey, header: Header, replaceable: bool) -> None:
         self._spool, self._key, self._header, self._replaceable = spool, key, header, replaceable
         self._path = spool.folder / key.path
         self._part = self._path.with_name(f"{self._path.name}.{uuid4().hex}.part")

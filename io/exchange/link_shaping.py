@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class ShapedExchange:
         self._inner.put_all(messages)
         time.sleep(self._link.round_trip / 2)
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         return self._inner.get(key, timeout)
 
     def collect(self, run: str, before: int | None = None) -> int:
         return self._inner.collect(run, before)
 
-    def forgive(self, run: str) -> None:
-        self._inner.forgive(run)
+    def forget_refusal(self, run: str) -> None:
+        self._inner.forget_refusal(run)
 
     def close(self) -> None:
         self._inner.close()

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from veilmeans.io.sources.column_encoding import HOT, Field, names_of, of_kind
-from veilmeans.io.sources.row_batches import Cells, categories, cells_of, id_bytes, in_order, table_blocks
+from veilmeans.io.sources.column_encoding import HOT, ColumnEncoding, names_of, of_kind
+from veilmeans.io.sources.row_batches import RowBatch, categories, id_bytes, in_order, row_batches, table_blocks
 from veilmeans.io.sources.sparse_matrices import lowest_index, matrix_blocks, refuse_width, tells_width
 from veilmeans.schemas.errors import InputError
 
@@ -19,9 +19,9 @@ Floats = NDArray[np.float64]
 def _with_categories(
     source: str,
     files: Sequence[str],
-    asked: tuple[Field, ...],
+    asked: tuple[ColumnEncoding, ...],
     id: str | None,  # noqa: A002
-) -> tuple[Field, ...]:
+) -> tuple[ColumnEncoding, ...]:
     """Categories that nobody declared are found in a pass of their own."""
     unknown = {field.name: field for field in asked if field.kind == "one_hot" and not field.values}
     if not unknown:
@@ -40,7 +40,7 @@ def _with_categories(
     )
 
 
-def _filled(fields: Sequence[Field], mean: Floats) -> tuple[Field, ...]:
+def _filled(fields: Sequence[ColumnEncoding], mean: Floats) -> tuple[ColumnEncoding, ...]:
     """The mean stands for what is missing, where it is asked for and not known."""
     first = np.cumsum([0, *(field.width for field in fields)])
     return tuple(
@@ -49,17 +49,19 @@ def _filled(fields: Sequence[Field], mean: Floats) -> tuple[Field, ...]:
     )
 
 
-def _unfilled(field: Field) -> bool:
+def _unfilled(field: ColumnEncoding) -> bool:
     return field.kind == "number" and field.fill is None
 
 
-def _check(source: str, fields: Sequence[Field], bad: NDArray[np.bool_], what: str, colon: bool = False) -> None:
+def _check(
+    source: str, fields: Sequence[ColumnEncoding], bad: NDArray[np.bool_], what: str, colon: bool = False
+) -> None:
     if bad.any():
         name = names_of(fields)[int(bad.argmax())]
         raise InputError(f"{source}, column {name!r}{':' * colon} {what}")
 
 
-def _check_names(source: str, fields: Sequence[Field]) -> None:
+def _check_names(source: str, fields: Sequence[ColumnEncoding]) -> None:
     names = names_of(fields)
     if of_kind(fields, *HOT).any() and len(set(names)) < len(names):
         raise InputError(f"{source}: two columns would have one name after encoding; rename one of them")
@@ -147,10 +149,10 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Found:
+class ColumnStatistics:
     """The fields as the data have them, how many rows there are, their statistics, and a digest of the ids."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[ColumnEncoding, ...]
     rows: int
     moments: Moments
     mean: Floats
@@ -158,13 +160,13 @@ class Found:
     ids: str
 
 
-def find(
+def column_statistics(
     source: str,
     files: Sequence[str],
-    asked: tuple[Field, ...],
+    asked: tuple[ColumnEncoding, ...],
     id: str | None,  # noqa: A002
     known: bool = False,
-) -> Found:
+) -> ColumnStatistics:
     """Read the source once, or twice if there are categories to be found. `known`: nothing about the fields is."""
     ids = hashlib.sha256()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -179,19 +181,21 @@ def find(
     _check_names(source, fields)
     what = "values are too large to be squared and summed; rescale them"
     _check(source, fields, ~np.isfinite(deviation), what, colon=True)
-    return Found(_filled(fields, mean), rows, moments, mean, deviation, "" if id is None else ids.hexdigest())
+    return ColumnStatistics(
+        _filled(fields, mean), rows, moments, mean, deviation, "" if id is None else ids.hexdigest()
+    )
 
 
 def _find_table(
     source: str,
     files: Sequence[str],
-    fields: tuple[Field, ...],
+    fields: tuple[ColumnEncoding, ...],
     id: str | None,  # noqa: A002
     ids: "hashlib._Hash",
 ) -> tuple[int, Moments]:
     rows = 0
     moments: Moments | None = None
-    for cells in cells_of(files, fields, id):
+    for cells in row_batches(files, fields, id):
         here = _moments(cells, fields)
         moments = here if moments is None else moments.merge(here)
         rows += len(cells.dense)
@@ -200,7 +204,7 @@ def _find_table(
     return rows, _require_rows(source, moments)
 
 
-def _moments(cells: Cells, fields: Sequence[Field]) -> Moments:
+def _moments(cells: RowBatch, fields: Sequence[ColumnEncoding]) -> Moments:
     """Columns of 0 and 1 have the range [0, 1], whatever there is of them."""
     if cells.sparse is None:
         return Moments.of(cells.dense)
@@ -213,8 +217,8 @@ def _moments(cells: Cells, fields: Sequence[Field]) -> Moments:
 
 
 def _find_matrix(
-    source: str, files: Sequence[str], field: Field, known: bool
-) -> tuple[tuple[Field, ...], int, Moments]:
+    source: str, files: Sequence[str], field: ColumnEncoding, known: bool
+) -> tuple[tuple[ColumnEncoding, ...], int, Moments]:
     """svmlight indices count from 1 if none is 0, which is known at the end: until then there is a column more."""
     more = 0 if known or tells_width(files[0]) else 1
     moments: Moments | None = None
@@ -235,8 +239,8 @@ def _find_matrix(
 
 
 def _find_chosen(
-    source: str, files: Sequence[str], field: Field, known: bool
-) -> tuple[tuple[Field, ...], int, Moments]:
+    source: str, files: Sequence[str], field: ColumnEncoding, known: bool
+) -> tuple[tuple[ColumnEncoding, ...], int, Moments]:
     """Only some columns of a matrix: where indices count from must be known before they can be chosen."""
     base = field.base if known or tells_width(files[0]) else min(1, lowest_index(files))
     moments: Moments | None = None

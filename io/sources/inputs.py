@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from veilmeans.crypto import ring
 from veilmeans.io.sources.source_files import find_files
-from veilmeans.io.sources.tables import Block, blocks
+from veilmeans.io.sources.tables import TableBatch, table_batches
 from veilmeans.io.storage.atomic_files import disk_error
 from veilmeans.schemas.errors import InputError
 
@@ -42,7 +42,7 @@ def _stage(source: Path, columns: Sequence[str], bound: int, rows_per_shard: int
     schema = pa.schema([(name, pa.int64()) for name in columns])
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = target.with_suffix(".part")
-    found = blocks(find_files(str(source)), columns)
+    found = table_batches(find_files(str(source)), columns)
     digest, rows, shards = hashlib.sha256(repr((tuple(columns), rows_per_shard)).encode()), 0, 0
     with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         for batch in _regrouped(_checked(found, columns, bound), schema, rows_per_shard):
@@ -63,7 +63,7 @@ def read_shard(file: Path, shard: int) -> ring.Ring:
         return ring.encode(np.stack([column.to_numpy() for column in batch.columns], axis=1))
 
 
-def _checked(found: Iterator[Block], columns: Sequence[str], bound: int) -> Iterator[pa.Table]:
+def _checked(found: Iterator[TableBatch], columns: Sequence[str], bound: int) -> Iterator[pa.Table]:
     schema = pa.schema([(name, pa.int64()) for name in columns])
     for block in found:
         for name in columns:
@@ -71,7 +71,7 @@ def _checked(found: Iterator[Block], columns: Sequence[str], bound: int) -> Iter
         yield pa.Table.from_batches([block.rows]).cast(schema)
 
 
-def _check_column(block: Block, name: str, bound: int) -> None:
+def _check_column(block: TableBatch, name: str, bound: int) -> None:
     column = block.rows.column(name)
     if not pa.types.is_integer(column.type):
         raise InputError(f"{block.file}, column {name!r} holds {column.type}, and whole numbers are needed")
@@ -88,10 +88,10 @@ def _beyond(column: pa.Array, bound: int) -> pa.Array:
     return pc.or_(pc.greater(column, bound), pc.less(column, -bound))
 
 
-def _regrouped(blocks: Iterator[pa.Table], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+def _regrouped(table_batches: Iterator[pa.Table], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of exactly `rows`; the last one may be shorter."""
     waiting = schema.empty_table()
-    for block in blocks:
+    for block in table_batches:
         waiting = pa.concat_tables([waiting, block])
         while waiting.num_rows >= rows:
             yield _one_batch(waiting.slice(0, rows))

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from veilmeans.io.sources.column_encoding import HOT, Field, of_kind
+from veilmeans.io.sources.column_encoding import HOT, ColumnEncoding, of_kind
 from veilmeans.io.sources.sparse_matrices import matrix_blocks
-from veilmeans.io.sources.tables import Block, blocks
+from veilmeans.io.sources.tables import TableBatch, table_batches
 from veilmeans.schemas.errors import InputError
 
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -20,12 +20,12 @@ _TEXT = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
-def ones(block: Block, field: Field) -> Places:
+def ones(block: TableBatch, field: ColumnEncoding) -> Places:
     """Where a field's ones are."""
     return _one_hot(block, field) if field.kind == "one_hot" else _multi_hot(block, field)
 
 
-def categories(block: Block, field: Field) -> set[str]:
+def categories(block: TableBatch, field: ColumnEncoding) -> set[str]:
     """The values that a field has in a block."""
     found = pc.unique(_text(block, field)).to_pylist()
     return {value for value in found if value is not None}
@@ -39,7 +39,7 @@ def in_order(values: set[str]) -> tuple[str, ...]:
         return tuple(sorted(values))
 
 
-def _one_hot(block: Block, field: Field) -> Places:
+def _one_hot(block: TableBatch, field: ColumnEncoding) -> Places:
     text = _text(block, field)
     codes = pc.index_in(text, value_set=pa.array(field.values, pa.large_string()))
     if field.unseen == "error":
@@ -51,7 +51,7 @@ def _one_hot(block: Block, field: Field) -> Places:
     return np.flatnonzero(valid), pc.drop_null(codes).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _text(block: Block, field: Field) -> pa.Array:
+def _text(block: TableBatch, field: ColumnEncoding) -> pa.Array:
     """The values as text; null where there is none."""
     column = block.rows.column(field.name)
     if not any(holds(column.type) for holds in _TEXT):
@@ -63,7 +63,7 @@ def _text(block: Block, field: Field) -> pa.Array:
     return text
 
 
-def _multi_hot(block: Block, field: Field) -> Places:
+def _multi_hot(block: TableBatch, field: ColumnEncoding) -> Places:
     column = block.rows.column(field.name)
     kind = column.type
     if not (any(holds(kind) for holds in _LISTS) and pa.types.is_integer(kind.value_type)):
@@ -80,7 +80,7 @@ def _multi_hot(block: Block, field: Field) -> Places:
     return places // field.width, places % field.width
 
 
-def _check_missing(block: Block, field: Field, column: pa.Array) -> None:
+def _check_missing(block: TableBatch, field: ColumnEncoding, column: pa.Array) -> None:
     if field.missing == "error" and column.null_count:
         place = block.place(pc.index(column.is_null(), True).as_py(), field.name)
         raise InputError(f"{place}: no value; fill it in, or let kmeans.missing (zero, mean) stand for it")
@@ -91,7 +91,7 @@ _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.t
 
 
 @dataclass(frozen=True)
-class Cells:
+class RowBatch:
     """Some rows in numbers: the columns `at` in `dense` (rows × their number), all others in `sparse` (rows × d)."""
 
     file: str
@@ -106,29 +106,29 @@ class Cells:
         return f"{self.file}, row {self.start + row + 1:,}, column {column!r}"
 
 
-def cells_of(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Cells]:  # noqa: A002
+def row_batches(files: Sequence[str], fields: Sequence[ColumnEncoding], id: str | None) -> Iterator[RowBatch]:  # noqa: A002
     """The rows of a source whose fields are known."""
     if fields[0].kind == "matrix":
         return _matrix_cells(files, fields[0])
     return _table_cells(files, fields, id)
 
 
-def _table_cells(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Cells]:  # noqa: A002
+def _table_cells(files: Sequence[str], fields: Sequence[ColumnEncoding], id: str | None) -> Iterator[RowBatch]:  # noqa: A002
     plain = [field for field in fields if field.kind == "number"]
     at = np.flatnonzero(of_kind(fields, "number"))
     for block in table_blocks(files, fields, id):
         sparse = _ones(block, fields) if len(plain) < len(fields) else None
         ids = None if id is None else block.rows.column(id)
-        yield Cells(block.file, block.start, at, numbers(block, plain), sparse, ids)
+        yield RowBatch(block.file, block.start, at, numbers(block, plain), sparse, ids)
 
 
-def table_blocks(files: Sequence[str], fields: Sequence[Field], id: str | None) -> Iterator[Block]:  # noqa: A002
+def table_blocks(files: Sequence[str], fields: Sequence[ColumnEncoding], id: str | None) -> Iterator[TableBatch]:  # noqa: A002
     """The blocks of a table, with the ids checked and nothing else."""
     names, text = [field.name for field in fields], [field.name for field in fields if field.kind == "one_hot"]
-    return typed_ids(blocks(files, names, id, numbers=True, text=text), id)
+    return typed_ids(table_batches(files, names, id, numbers=True, text=text), id)
 
 
-def _ones(block: Block, fields: Sequence[Field]) -> "scipy.sparse.csr_array":
+def _ones(block: TableBatch, fields: Sequence[ColumnEncoding]) -> "scipy.sparse.csr_array":
     """The columns of 0 and 1 among all (rows × d)."""
     rows, columns, first = [], [], 0
     for field in fields:
@@ -141,13 +141,13 @@ def _ones(block: Block, fields: Sequence[Field]) -> "scipy.sparse.csr_array":
     return scipy.sparse.csr_array((np.ones(len(places[0])), places), shape=(block.rows.num_rows, first))
 
 
-def _matrix_cells(files: Sequence[str], field: Field) -> Iterator[Cells]:
+def _matrix_cells(files: Sequence[str], field: ColumnEncoding) -> Iterator[RowBatch]:
     at = np.empty(0, np.intp)
     for block in matrix_blocks(files, field.width, field.base, field.chosen):
-        yield Cells(block.file, block.start, at, np.empty((block.rows.shape[0], 0)), block.rows)
+        yield RowBatch(block.file, block.start, at, np.empty((block.rows.shape[0], 0)), block.rows)
 
 
-def numbers(block: Block, fields: Sequence[Field]) -> Floats:
+def numbers(block: TableBatch, fields: Sequence[ColumnEncoding]) -> Floats:
     """Rows × fields, each value checked."""
     values = np.empty((len(fields), block.rows.num_rows))
     for i, field in enumerate(fields):
@@ -155,7 +155,7 @@ def numbers(block: Block, fields: Sequence[Field]) -> Floats:
     return values.T
 
 
-def _column(block: Block, field: Field) -> Floats:
+def _column(block: TableBatch, field: ColumnEncoding) -> Floats:
     column, name = block.rows.column(field.name), field.name
     kind = column.type
     if not any(holds(kind) for holds in _NUMERIC):
@@ -171,9 +171,9 @@ def _column(block: Block, field: Field) -> Floats:
     return values if field.fill is None else np.where(np.isnan(values), field.fill, values)
 
 
-def typed_ids(found: Iterator[Block], id: str | None) -> Iterator[Block]:  # noqa: A002
+def typed_ids(found: Iterator[TableBatch], id: str | None) -> Iterator[TableBatch]:  # noqa: A002
     """The blocks, with ids of one type in all files and none missing."""
-    first: Block | None = None
+    first: TableBatch | None = None
     for block in found:
         if id is not None:
             first = first or block
@@ -181,7 +181,7 @@ def typed_ids(found: Iterator[Block], id: str | None) -> Iterator[Block]:  # noq
         yield block
 
 
-def _check_ids(first: Block, block: Block, name: str) -> None:
+def _check_ids(first: TableBatch, block: TableBatch, name: str) -> None:
     ids, kind = block.rows.column(name), first.rows.column(name).type
     if not (pa.types.is_integer(ids.type) or _is_text(ids.type)):
         raise InputError(f"{block.file}, column {name!r} holds {ids.type}, and an id must be a whole number or text")

@@ -16,11 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmeans.io.sources.column_encoding import Encoding, Field, Treatment, fields_from, names_of, of_kind
-from veilmeans.io.sources.column_statistics import find
-from veilmeans.io.sources.row_batches import cells_of
+from veilmeans.io.sources.column_encoding import (
+    ColumnEncoding,
+    EncodingRules,
+    TableEncoding,
+    fields_from,
+    names_of,
+    of_kind,
+)
+from veilmeans.io.sources.column_statistics import column_statistics
+from veilmeans.io.sources.row_batches import row_batches
 from veilmeans.io.sources.source_files import digest_of, find_files, kind_of
-from veilmeans.io.sources.sparse_matrices import is_matrix, parse_runs, tells_width, width_of
+from veilmeans.io.sources.sparse_matrices import is_matrix, parse_column_ranges, tells_width, width_of
 from veilmeans.io.sources.tables import columns_of
 from veilmeans.io.storage.atomic_files import private_folder, read_json, write_text
 from veilmeans.schemas.errors import InputError
@@ -37,7 +44,7 @@ class Scan:
     digest: str
     """Hex SHA-256 of the files' bytes and of what was asked for."""
     rows: int
-    fields: tuple[Field, ...]
+    fields: tuple[ColumnEncoding, ...]
     id: str | None
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -53,9 +60,9 @@ class Scan:
         return names_of(self.fields)
 
     @property
-    def encoding(self) -> Encoding:
+    def encoding(self) -> TableEncoding:
         """What other rows need to become the same columns."""
-        return Encoding(self.fields, tuple(compress(self.mean, of_kind(self.fields, "number"))))
+        return TableEncoding(self.fields, tuple(compress(self.mean, of_kind(self.fields, "number"))))
 
 
 def scan_source(
@@ -64,8 +71,8 @@ def scan_source(
     id: str | None,  # noqa: A002
     folder: Path,
     features: int | None = None,
-    treatment: Treatment | None = None,
-    known: tuple[Field, ...] | None = None,
+    treatment: EncodingRules | None = None,
+    known: tuple[ColumnEncoding, ...] | None = None,
 ) -> Scan:
     """Check the source and find its statistics; no columns: all but the id. An unchanged source is not read again.
 
@@ -74,7 +81,7 @@ def scan_source(
     """
     files = find_files(source)
     if known is None:
-        asked = _asked(files, columns, id, features, treatment or Treatment())
+        asked = _asked(files, columns, id, features, treatment or EncodingRules())
     else:
         asked = _as_known(files, id, known)
     content = digest_of(files)
@@ -83,7 +90,7 @@ def scan_source(
     before = read_json(kept)
     if before is not None:
         return replace(_scan_from(before), source=source, files=files)
-    found = find(source, files, asked, id, known is not None)
+    found = column_statistics(source, files, asked, id, known is not None)
     scan = Scan(
         source, files, content, digest, found.rows, found.fields, id, _plain(found.moments.low),
         _plain(found.moments.high), _plain(found.mean), _plain(found.deviation), _plain(found.moments.nonzeros),
@@ -96,11 +103,11 @@ def scan_source(
 
 def raw_rows(scan: Scan) -> Iterator[NDArray[np.float64]]:
     """The numbers as they are, block by block: rows × the fields that are numbers."""
-    for cells in cells_of(scan.files, scan.fields, scan.id):
+    for cells in row_batches(scan.files, scan.fields, scan.id):
         yield cells.dense
 
 
-def _digest(content: str, asked: Sequence[Field], id: str | None, known: bool) -> str:  # noqa: A002
+def _digest(content: str, asked: Sequence[ColumnEncoding], id: str | None, known: bool) -> str:  # noqa: A002
     fields = [{name: value for name, value in asdict(field).items() if name != "chosen" or value} for field in asked]
     what = ["scan 2", content, fields, id, *(["known"] if known else [])]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
@@ -111,8 +118,8 @@ def _asked(
     columns: Sequence[str],
     id: str | None,  # noqa: A002
     features: int | None,
-    treatment: Treatment,
-) -> tuple[Field, ...]:
+    treatment: EncodingRules,
+) -> tuple[ColumnEncoding, ...]:
     """The fields as far as they are known before anything is read."""
     file = files[0]
     sparse = is_matrix(file)
@@ -123,24 +130,24 @@ def _asked(
     treatment.fields(file, ())
     if columns:
         return (_some_columns(files, columns),)
-    return (Field("", "matrix", width_of(files) if tells_width(file) else _said(file, features)),)
+    return (ColumnEncoding("", "matrix", width_of(files) if tells_width(file) else _said(file, features)),)
 
 
-def _some_columns(files: Sequence[str], columns: Sequence[str]) -> Field:
-    chosen = parse_runs(files[0], columns)
-    field = Field("", "matrix", sum(last - first for first, last in chosen), chosen=chosen)
+def _some_columns(files: Sequence[str], columns: Sequence[str]) -> ColumnEncoding:
+    chosen = parse_column_ranges(files[0], columns)
+    field = ColumnEncoding("", "matrix", sum(last - first for first, last in chosen), chosen=chosen)
     _check_last(files, field)
     return field
 
 
-def _check_last(files: Sequence[str], field: Field) -> None:
+def _check_last(files: Sequence[str], field: ColumnEncoding) -> None:
     """That there is the last of the columns that are chosen."""
     last = field.chosen[-1][1] if field.chosen else 0
     if tells_width(files[0]) and last > (width := width_of(files)):
         raise InputError(f"{files[0]} has {width:,} columns, counted from 0, and kmeans.columns asks for {last - 1:,}")
 
 
-def _as_known(files: Sequence[str], id: str | None, known: tuple[Field, ...]) -> tuple[Field, ...]:  # noqa: A002
+def _as_known(files: Sequence[str], id: str | None, known: tuple[ColumnEncoding, ...]) -> tuple[ColumnEncoding, ...]:  # noqa: A002
     """The fields of earlier rows, of which this source must have all."""
     file, matrix = files[0], known[0].kind == "matrix"
     if is_matrix(file) != matrix:
@@ -166,7 +173,7 @@ def _said(file: str, features: int | None) -> int:
 
 def _chosen(file: str, columns: Sequence[str], id: str | None) -> tuple[str, ...]:  # noqa: A002
     if kind_of(file) == "npz":
-        columns = [str(number) for first, last in parse_runs(file, columns) for number in range(first, last)]
+        columns = [str(number) for first, last in parse_column_ranges(file, columns) for number in range(first, last)]
     if id in columns:
         raise InputError(f"{file}, column {id!r} is the id and cannot be one of the columns, too")
     chosen = tuple(columns) or tuple(name for name in columns_of(file) if name != id)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veilmeans.io.sources import npz
 from veilmeans.io.sources import source_files as data_files
 from veilmeans.io.sources.source_files import kind_of, reading
-from veilmeans.io.sources.svmlight import Lines, read_lines
+from veilmeans.io.sources.svmlight import ParsedLines, read_lines
 from veilmeans.schemas.errors import InputError
 
 
@@ -50,11 +50,11 @@ def width_of(files: Sequence[str]) -> int:
 
 
 _RUN = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-Runs = Sequence[tuple[int, int]]
+ColumnRanges = Sequence[tuple[int, int]]
 """First and one past the last of each run of columns."""
 
 
-def matrix_blocks(files: Sequence[str], width: int, base: int = 0, chosen: Runs = ()) -> Iterator[MatrixBlock]:
+def matrix_blocks(files: Sequence[str], width: int, base: int = 0, chosen: ColumnRanges = ()) -> Iterator[MatrixBlock]:
     """The rows of all files in order (… × `width`), of `chosen` columns or all; svmlight indices count from `base`."""
     for file in files:
         with reading(file):
@@ -70,7 +70,7 @@ def lowest_index(files: Sequence[str]) -> int:
     return min(found, default=1)
 
 
-def parse_runs(file: str, columns: Sequence[str]) -> tuple[tuple[int, int], ...]:
+def parse_column_ranges(file: str, columns: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """Numbers ("7") and runs ("0-61", both ends taken) of columns, in ascending order."""
     runs: list[tuple[int, int]] = []
     for text in columns:
@@ -85,7 +85,7 @@ def parse_runs(file: str, columns: Sequence[str]) -> tuple[tuple[int, int], ...]
     return tuple(runs)
 
 
-def _of_columns(rows: "scipy.sparse.csr_array", chosen: Runs) -> "scipy.sparse.csr_array":
+def _of_columns(rows: "scipy.sparse.csr_array", chosen: ColumnRanges) -> "scipy.sparse.csr_array":
     if not chosen:
         return rows
     return scipy.sparse.hstack([rows[:, first:last] for first, last in chosen], format="csr")
@@ -119,7 +119,7 @@ def _cuts(indptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _text(file: str, width: int, base: int, chosen: Runs) -> Iterator["scipy.sparse.csr_array"]:
+def _text(file: str, width: int, base: int, chosen: ColumnRanges) -> Iterator["scipy.sparse.csr_array"]:
     for found in read_lines(file):
         indices = found.indices - base
         if chosen:
@@ -129,7 +129,7 @@ def _text(file: str, width: int, base: int, chosen: Runs) -> Iterator["scipy.spa
         yield _csr(found.values, indices.astype(np.int32), indptr, width)
 
 
-def _check_width(file: str, found: Lines, indices: NDArray[np.int64], width: int) -> None:
+def _check_width(file: str, found: ParsedLines, indices: NDArray[np.int64], width: int) -> None:
     beyond = (indices < 0) | (indices >= width)
     if beyond.any():
         row = int(np.searchsorted(np.cumsum(found.counts), int(beyond.argmax()), side="right"))

@@ -23,7 +23,7 @@ _BLANK = np.isin(np.arange(256), list(b" \t\r\n\v\f"))
 
 
 @dataclass(frozen=True)
-class Lines:
+class ParsedLines:
     """Rows in CSR form: how many nonzeros each has, their indices and values; and the line of each row, from 1."""
 
     counts: NDArray[np.int64]
@@ -36,7 +36,7 @@ class _LineError(Exception):
     """What is wrong with a line, but not with which."""
 
 
-def read_lines(file: str) -> Iterator[Lines]:
+def read_lines(file: str) -> Iterator[ParsedLines]:
     """The rows of a file, some at a time."""
     passed = 0
     for text in _whole_lines(file):
@@ -59,7 +59,7 @@ def _whole_lines(file: str) -> Iterator[bytes]:
         yield last + b"\n"
 
 
-def _parsed(file: str, text: bytes, passed: int) -> Lines:
+def _parsed(file: str, text: bytes, passed: int) -> ParsedLines:
     plain = _plain(text)
     try:
         return _parse(plain, passed)
@@ -79,7 +79,7 @@ def _plain(text: bytes) -> bytes:
     return _QID.sub(b"", text) if b"qid:" in text else text
 
 
-def _parse(text: bytes, passed: int) -> Lines:
+def _parse(text: bytes, passed: int) -> ParsedLines:
     """Words are found by the spaces around them; each must be a label, the first of its line, or index:value."""
     letters = np.frombuffer(text, np.uint8)
     blank = _BLANK[letters]
@@ -94,7 +94,7 @@ def _parse(text: bytes, passed: int) -> Lines:
     found = _numbers(letters[~blank & (letters != _COLON) & ~_within(words[label], ends[label], len(letters))], lengths)
     row = np.cumsum(label)[~label] - 1
     _check(found, row)
-    return Lines(
+    return ParsedLines(
         np.bincount(row, minlength=int(label.sum())).astype(np.int64),
         found[:, 0].astype(np.int64),
         np.ascontiguousarray(found[:, 1]),

@@ -25,7 +25,7 @@ _UNPARSED = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion e
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBatch:
     """Some rows of a file, and how many rows of that file come before them."""
 
     file: str
@@ -50,13 +50,13 @@ def types_of(file: str) -> dict[str, str]:
         return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 
-def blocks(
+def table_batches(
     files: Sequence[str],
     columns: Sequence[str],
     id: str | None = None,  # noqa: A002
     numbers: bool = False,
     text: Sequence[str] = (),
-) -> Iterator[Block]:
+) -> Iterator[TableBatch]:
     """The rows of all files in order: `columns`, and the id if there is one.
 
     A CSV file has no types: Arrow infers them from the first block, but an id and `text` are text. With
@@ -74,13 +74,15 @@ def blocks(
             yield from _placed(file, _batches(file, schema, wanted, words, numbers), len(wanted))
 
 
-def _placed(file: str, batches: Iterator[pa.RecordBatch], columns: int) -> Iterator[Block]:
+def _placed(file: str, batches: Iterator[pa.RecordBatch], columns: int) -> Iterator[TableBatch]:
     """The batches as blocks of a bounded size, in plain types."""
     start, size = 0, max(1, data_files.BLOCK_CELLS // columns)
     for batch in batches:
         for offset in range(0, batch.num_rows, size):
             rows = batch.slice(offset, size)
-            yield Block(file, start, pa.record_batch([_plain(column) for column in rows.columns], rows.schema.names))
+            yield TableBatch(
+                file, start, pa.record_batch([_plain(column) for column in rows.columns], rows.schema.names)
+            )
             start += rows.num_rows
 
 

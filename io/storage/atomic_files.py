@@ -16,7 +16,7 @@ from veilmeans.schemas.errors import StorageError
 
 
 def write_text(path: Path, text: str) -> None:
-    with in_place(path) as part:
+    with replaced_file(path) as part:
         part.write_text(text)
 
 
@@ -44,7 +44,7 @@ def private_folder(folder: Path) -> None:
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """As an Arrow IPC stream, to be memory-mapped."""
-    with in_place(path) as part, pa.OSFile(str(part), "wb") as file:
+    with replaced_file(path) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(to_batch(arrays), file)
 
 
@@ -56,7 +56,7 @@ def disk_error(folder: Path, error: OSError) -> StorageError:
 
 
 @contextmanager
-def in_place(path: Path) -> Iterator[Path]:
+def replaced_file(path: Path) -> Iterator[Path]:
     """A path to write to, which then takes the place of `path`; two writers at once do not disturb each other."""
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:

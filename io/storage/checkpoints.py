@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from veilmeans.io.storage.atomic_files import disk_error, in_place
+from veilmeans.io.storage.atomic_files import disk_error, replaced_file
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
 
@@ -86,7 +86,7 @@ class Checkpoints:
     def _write(self, file: Path, arrays: Arrays) -> None:
         content = to_stream(arrays)
         self._make_folders(file.parent)
-        with in_place(file) as part, part.open("wb") as target:
+        with replaced_file(file) as part, part.open("wb") as target:
             target.write(self._tag(file, content))
             target.write(content)
             target.flush()
@@ -130,7 +130,7 @@ def assignments(done: int) -> str:
     return f"{ASSIGNMENTS}/{done}"
 
 
-def centres(done: int) -> str:
+def centroids(done: int) -> str:
     """The kind of file, by shards of columns, that holds the centroids after `done` iterations."""
     return f"{_CENTRES}/{done}"
 

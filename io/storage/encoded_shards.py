@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.io.storage.atomic_files import in_place, read_json, write_arrays, write_json
+from veilmeans.io.storage.atomic_files import read_json, replaced_file, write_arrays, write_json
 from veilmeans.schemas.arrays import Arrays, from_stream, write_stream
-from veilmeans.schemas.column_names import from_parts, parts_of
+from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.errors import InputError
 
 
 @dataclass(frozen=True)
-class Prepared:
+class EncodedData:
     """A folder of shards: how many rows and columns, the nonzeros of each shard, and whether all are whole numbers."""
 
     folder: Path
@@ -40,7 +40,7 @@ class Prepared:
         """Write the manifest, which completes the folder."""
         content = {
             "rows": self.rows,
-            "columns": parts_of(self.columns),
+            "columns": ranges_of(self.columns),
             "rows_per_shard": self.rows_per_shard,
             "nonzeros": self.nonzeros,
             "whole": self.whole,
@@ -48,24 +48,24 @@ class Prepared:
         write_json(_manifest(self.folder), content)
 
 
-def load_prepared(folder: Path) -> Prepared | None:
+def load_encoded_data(folder: Path) -> EncodedData | None:
     """What is in a folder that `io.sources.tables.encode` completed, or None."""
     found = read_json(_manifest(folder))
     if found is None:
         return None
     nonzeros = tuple(found["nonzeros"])
     whole = found["whole"] if "whole" in found else _all_whole(folder, len(nonzeros))
-    return Prepared(folder, found["rows"], from_parts(found["columns"]), found["rows_per_shard"], nonzeros, whole)
+    return EncodedData(folder, found["rows"], from_ranges(found["columns"]), found["rows_per_shard"], nonzeros, whole)
 
 
-def is_whole(values: ring.Ring) -> bool:
+def is_integer_valued(values: ring.Ring) -> bool:
     """Whether all encoded values are whole numbers: multiples of 2^f."""
     return not np.any(values & ring.DTYPE((1 << fixed.FRACTION_BITS) - 1))
 
 
 def _all_whole(folder: Path, shards: int) -> bool:
     """For a manifest that does not tell."""
-    return all(is_whole(read_rows(folder, shard).data) for shard in range(shards))
+    return all(is_integer_valued(read_rows(folder, shard).data) for shard in range(shards))
 
 
 def read_rows(folder: Path, shard: int) -> "scipy.sparse.csr_array":
@@ -102,7 +102,7 @@ def read_ids(folder: Path, shard: int) -> pa.Array:
 
 def write_ids(folder: Path, shard: int, ids: pa.Array) -> None:
     """What `read_ids` reads."""
-    with in_place(_ids_file(folder, shard)) as part, pa.OSFile(str(part), "wb") as file:
+    with replaced_file(_ids_file(folder, shard)) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(pa.record_batch([ids], ["id"]), file)
 
 

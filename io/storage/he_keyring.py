@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from veilmeans.crypto.he import scheme as he
-from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.crypto.he.scheme import PrivateKey, PublicKey
 from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.storage.atomic_files import write_json
@@ -37,7 +37,7 @@ class Keyring:
         raise TypeError("a keyring holds secrets: it is read where it is used")
 
 
-def make_own(folder: Path, cipher: Cipher) -> PublicKey:
+def make_own(folder: Path, cipher: SchemeParameters) -> PublicKey:
     """This party's key pair and seed, unless they are there; its public key."""
     if not _own(folder).exists():
         write_secret(_own(folder), json.dumps(he.generate(cipher.scheme, cipher.bits).to_json()).encode())
@@ -46,7 +46,7 @@ def make_own(folder: Path, cipher: Cipher) -> PublicKey:
     return _read_own(folder).public
 
 
-def keep_peer(folder: Path, peer: str, content: bytes, cipher: Cipher) -> None:
+def keep_peer(folder: Path, peer: str, content: bytes, cipher: SchemeParameters) -> None:
     """A peer's public key, if it is one of the agreed kind."""
     try:
         key = he.public_from_json(json.loads(content))

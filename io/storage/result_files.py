@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from veilmeans.io.storage.atomic_files import in_place, write_json
+from veilmeans.io.storage.atomic_files import replaced_file, write_json
 
 ASSIGNMENTS = "assignments.parquet"
 CENTROIDS = "centroids.parquet"
@@ -25,7 +25,7 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 def write_assignments(folder: Path, name: str, shards: Iterable[tuple[pa.Array, NDArray[np.int32]]]) -> Path:
     """Row id and cluster of every row, shard by shard; `name` is the id's."""
-    with in_place(folder / ASSIGNMENTS) as part:
+    with replaced_file(folder / ASSIGNMENTS) as part:
         writer = None
         for ids, labels in shards:
             table = pa.table({name: ids, free_name("cluster", [name]): labels})
@@ -40,7 +40,7 @@ def write_centroids(folder: Path, columns: Sequence[str], centres: NDArray[np.fl
     """One row for each cluster, one column for each feature, in original units."""
     numbers = np.arange(len(centres), dtype=np.int32)
     table = {free_name("cluster", columns): numbers, **dict(zip(columns, centres.T, strict=True))}
-    with in_place(folder / CENTROIDS) as part:
+    with replaced_file(folder / CENTROIDS) as part:
         pa.parquet.write_table(pa.table(table), part)
     return folder / CENTROIDS
 

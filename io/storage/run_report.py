@@ -57,7 +57,7 @@ class RunReport:
     def add_iterations(self, done: int, seconds: float, stages: Stages) -> None:
         """A pipeline has ended after which `done` iterations are complete."""
         with self._changing() as content:
-            content["iterations"].append({"done": done, "seconds": seconds, "bytes_sent": sent(stages)})
+            content["iterations"].append({"done": done, "seconds": seconds, "bytes_sent": bytes_sent(stages)})
         self.add(seconds, stages)
 
     def add_opening(self, policy: Mapping[str, Any]) -> None:
@@ -102,12 +102,12 @@ def software(config: JobConfig) -> dict[str, str]:
     }
 
 
-def sent(stages: Stages) -> int:
+def bytes_sent(stages: Stages) -> int:
     """Bytes that left this party."""
-    return total(stages, "bytes_sent")
+    return total_count(stages, "bytes_sent")
 
 
-def total(stages: Stages, name: str) -> int:
+def total_count(stages: Stages, name: str) -> int:
     """One count of all stages."""
     return sum(counts.get(name, 0) for counts in stages.values())
 

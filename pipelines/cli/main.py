@@ -13,7 +13,7 @@ from typing import NoReturn
 from veilmeans.pipelines.cli import config_commands as begin_commands
 from veilmeans.pipelines.cli import run_commands
 from veilmeans.pipelines.cli.app import app
-from veilmeans.schemas.errors import VeilmeansError, recall
+from veilmeans.schemas.errors import VeilmeansError, recover_error
 
 __all__ = ["app", "begin_commands", "main", "run", "run_commands"]
 
@@ -27,7 +27,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("VEILMEANS_DEBUG"):
             raise
-        known = recall(error) or VeilmeansError(
+        known = recover_error(error) or VeilmeansError(
             f"unexpected {type(error).__name__}; set VEILMEANS_DEBUG=1 to see where, and please report it"
         )
         print(f"error: {known.sentence}", file=sys.stderr)

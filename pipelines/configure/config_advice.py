@@ -13,11 +13,11 @@ from veilmeans.io.sources.source_files import find_files
 from veilmeans.io.sources.sparse_matrices import is_matrix
 from veilmeans.io.sources.tables import types_of
 from veilmeans.pipelines.configure.edit_config import set_command
-from veilmeans.pipelines.session.own_data import look_at_data
+from veilmeans.pipelines.session.own_data import scan_own_data
 from veilmeans.schemas.column_names import brief
-from veilmeans.schemas.config import JobConfig, declared, kmeans_job
+from veilmeans.schemas.config import JobConfig, declared_shape, kmeans_with_data
 from veilmeans.schemas.errors import InputError
-from veilmeans.schemas.kmeans_config import KMeansJob
+from veilmeans.schemas.kmeans_config import KMeansConfig
 
 _LABELS = {"y", "label", "target", "class"}
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool", "decimal", "null")
@@ -39,7 +39,7 @@ class Advice:
     @property
     def common(self) -> dict[str, int]:
         """What everyone's configuration must say of our data."""
-        job, party = kmeans_job(self.config), self.config.party
+        job, party = kmeans_with_data(self.config), self.config.party
         rows, features = ("kmeans.rows", f"kmeans.features.{party}")
         if job.layout == "horizontal":
             rows, features = f"kmeans.rows.{party}", "kmeans.features"
@@ -48,7 +48,7 @@ class Advice:
     @property
     def fits(self) -> bool:
         """Whether our own configuration says all that already."""
-        said = declared(self.config, kmeans_job(self.config))
+        said = declared_shape(self.config, kmeans_with_data(self.config))
         return not self.own and said == (self.scan.rows, len(self.scan.columns))
 
     def label_note(self) -> str:
@@ -83,10 +83,10 @@ def advise(config: JobConfig, file: Path, storage: Path | None = None) -> Advice
 
     `storage`: where what was seen is kept instead of our own.
     """
-    job = kmeans_job(config)
+    job = kmeans_with_data(config)
     source = _first_file(job.data or "", file)
     if is_matrix(source):
-        return Advice(file, config, {}, look_at_data(config, storage), None)
+        return Advice(file, config, {}, scan_own_data(config, storage), None)
     kinds = types_of(source)
     _check_id(job, source, file, kinds)
     names = _columns(config)
@@ -101,7 +101,7 @@ def advise(config: JobConfig, file: Path, storage: Path | None = None) -> Advice
         )
     one_hot = (*job.one_hot, *text)
     usable = config.model_copy(update={"kmeans": job.model_copy(update={"one_hot": one_hot})})
-    scan = look_at_data(usable, storage)
+    scan = scan_own_data(usable, storage)
     _check_categories(scan, file, names, text)
     own = {"kmeans.one_hot": list(one_hot)} if text else {}
     return Advice(file, usable, own, scan, next((name for name in plain if name.lower() in _LABELS), None))
@@ -122,16 +122,16 @@ def _first_file(data: str, file: Path) -> str:
 
 def _columns(config: JobConfig) -> tuple[str, ...]:
     """The columns of a table that are used, as far as they are there."""
-    job = kmeans_job(config)
+    job = kmeans_with_data(config)
     return job.columns or tuple(name for name in types_of(find_files(job.data or "")[0]) if name != job.id)
 
 
 def _encoded(config: JobConfig) -> set[str]:
-    job = kmeans_job(config)
+    job = kmeans_with_data(config)
     return {*job.categories, *job.one_hot, *job.multi_hot}
 
 
-def _check_id(job: KMeansJob, source: str, file: Path, kinds: dict[str, str]) -> None:
+def _check_id(job: KMeansConfig, source: str, file: Path, kinds: dict[str, str]) -> None:
     if job.id is None or job.id in kinds:
         return
     first = next(iter(kinds))

@@ -8,14 +8,14 @@ from itertools import islice
 from rich.console import Group
 from rich.table import Table
 
-from veilmeans.io.sources.column_encoding import HOT, Field
+from veilmeans.io.sources.column_encoding import HOT, ColumnEncoding
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.sources.sparse_matrices import tells_width
 from veilmeans.io.sources.tables import types_of
-from veilmeans.pipelines.session.own_data import encode_data, local_scaling, look_at_data
+from veilmeans.pipelines.session.own_data import encode_data, local_scaling, scan_own_data
 from veilmeans.schemas.column_names import brief
-from veilmeans.schemas.config import JobConfig, declared, kmeans_job
+from veilmeans.schemas.config import JobConfig, declared_shape, kmeans_with_data
 from veilmeans.schemas.errors import VeilmeansError
 
 SHOWN = 20
@@ -34,7 +34,7 @@ class Shown:
 
 def show_data(config: JobConfig) -> Group:
     """The columns, one by one, and what they are together."""
-    scan = look_at_data(config)
+    scan = scan_own_data(config)
     scaling, trouble = _try_scaling(config, scan)
     return Group(_columns(config, scan, scaling), _together(config, scan, scaling, trouble))
 
@@ -72,7 +72,7 @@ def _shown(scan: Scan) -> Iterator[Shown]:
         first += field.width
 
 
-def _encoding(field: Field) -> str:
+def _encoding(field: ColumnEncoding) -> str:
     if field.kind == "one_hot":
         return f"{field.width:,} categories: {brief(field.values)}"
     if field.kind == "multi_hot":
@@ -85,7 +85,7 @@ def _scale(config: JobConfig, scaling: Scaling | None, column: int) -> str:
     if scaling is None:
         return "–"
     shift, factor = scaling.shift[column], scaling.factor[column]
-    low, high = kmeans_job(config).interval
+    low, high = kmeans_with_data(config).interval
     if factor == 0:
         return "constant → 0"
     if (shift, factor) == (0, 1):
@@ -94,8 +94,8 @@ def _scale(config: JobConfig, scaling: Scaling | None, column: int) -> str:
 
 
 def _together(config: JobConfig, scan: Scan, scaling: Scaling | None, trouble: str) -> Table:
-    rows, features = declared(config, kmeans_job(config))
-    low, high = kmeans_job(config).interval
+    rows, features = declared_shape(config, kmeans_with_data(config))
+    low, high = kmeans_with_data(config).interval
     table = Table("all columns", "", show_header=False)
     for what, state in (
         ("files", f"{len(scan.files):,}: {brief(scan.files)}"),

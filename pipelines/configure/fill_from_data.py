@@ -16,11 +16,11 @@ from veilmeans.pipelines.configure.edit_config import set_command, set_fields
 from veilmeans.schemas.column_names import brief
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError, InputError
-from veilmeans.schemas.kmeans_config import KMeansJob
+from veilmeans.schemas.kmeans_config import KMeansConfig
 
 
 @dataclass(frozen=True)
-class Told:
+class PartySummary:
     """What a party's configuration needs, and what it would tell the others of its data: numbers, names, a digest."""
 
     file: Path
@@ -39,9 +39,9 @@ def fill_in(files: Sequence[Path], dry_run: bool = False) -> str:
     """Look at each party's data, one by one, and set what follows in all the files; what was done, in sentences."""
     configs = {file: load_config(file) for file in files}
     with tempfile.TemporaryDirectory() as aside:
-        told = [tell(configs[file], file, Path(aside) if dry_run else None) for file in _parties(configs)]
+        told = [summarise(configs[file], file, Path(aside) if dry_run else None) for file in _parties(configs)]
     common = {field: value for each in told for field, value in each.common.items()}
-    job = next(iter(configs.values())).needed_kmeans
+    job = next(iter(configs.values())).required_kmeans
     _check_alike(told, job.layout)
     _check_clusters(files, job, told)
     changes = {file: dict(common) for file in files}
@@ -56,7 +56,7 @@ def fill_in(files: Sequence[Path], dry_run: bool = False) -> str:
     return "\n".join([*said, f"set everywhere: {' '.join(f'{field}={value}' for field, value in common.items())}"])
 
 
-def tell(config: JobConfig, file: Path, storage: Path | None = None) -> Told:
+def summarise(config: JobConfig, file: Path, storage: Path | None = None) -> PartySummary:
     """One party looks at its own data; what it saw is kept in its storage, or elsewhere."""
     found = advise(config, file, storage)
     scan, text = found.scan, found.own.get("kmeans.one_hot", [])
@@ -64,7 +64,7 @@ def tell(config: JobConfig, file: Path, storage: Path | None = None) -> Told:
     seen = f"{config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns{categories}: {brief(scan.columns)}"
     sentence = "\n".join(filter(None, [seen, found.label_note()]))
     shape = (scan.rows, scan.columns, scan.ids)
-    return Told(file, config.party, scan.source, found.own, found.common, *shape, found.fits, sentence)
+    return PartySummary(file, config.party, scan.source, found.own, found.common, *shape, found.fits, sentence)
 
 
 def _parties(configs: dict[Path, JobConfig]) -> list[Path]:
@@ -78,7 +78,7 @@ def _parties(configs: dict[Path, JobConfig]) -> list[Path]:
     return [by_name[name] for name in first.parties]
 
 
-def _check_alike(told: Sequence[Told], layout: str) -> None:
+def _check_alike(told: Sequence[PartySummary], layout: str) -> None:
     for one, other in pairwise(told):
         if layout == "horizontal":
             _check_columns(one, other)
@@ -86,7 +86,7 @@ def _check_alike(told: Sequence[Told], layout: str) -> None:
             _check_rows(one, other)
 
 
-def _check_columns(one: Told, other: Told) -> None:
+def _check_columns(one: PartySummary, other: PartySummary) -> None:
     if list(one.columns) != list(other.columns):
         raise InputError(
             f"{one.source} has the columns {brief(one.columns)} and {other.source} has {brief(other.columns)}: with "
@@ -94,7 +94,7 @@ def _check_columns(one: Told, other: Told) -> None:
         )
 
 
-def _check_rows(one: Told, other: Told) -> None:
+def _check_rows(one: PartySummary, other: PartySummary) -> None:
     if one.rows != other.rows:
         raise InputError(
             f"{one.source} has {one.rows:,} rows and {other.source} has {other.rows:,}: both must be about the same "
@@ -113,7 +113,7 @@ def _check_rows(one: Told, other: Told) -> None:
     )
 
 
-def _check_clusters(files: Sequence[Path], job: KMeansJob, told: Sequence[Told]) -> None:
+def _check_clusters(files: Sequence[Path], job: KMeansConfig, told: Sequence[PartySummary]) -> None:
     rows = sum(each.rows for each in told) if job.layout == "horizontal" else told[0].rows
     if job.clusters > rows:
         fewer = set_command(files, {"kmeans.clusters": min(2, rows)})

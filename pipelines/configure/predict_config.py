@@ -34,7 +34,7 @@ def write_prediction(
 
 
 def _changes(config: JobConfig, name: str, data: str | None, rows: str | None) -> dict[str, Any]:
-    job = config.needed_kmeans
+    job = config.required_kmeans
     if job.predict is not None:
         raise ConfigError(f"run {config.run!r} is a prediction itself: --config must be that of a training")
     if rows is None:
@@ -55,7 +55,7 @@ def _changes(config: JobConfig, name: str, data: str | None, rows: str | None) -
 def _rows(config: JobConfig, rows: str) -> int | dict[str, int]:
     """One number, or one for each party in their order."""
     counts = rows.split(",")
-    wanted = 1 if config.needed_kmeans.layout == "vertical" else len(config.parties)
+    wanted = 1 if config.required_kmeans.layout == "vertical" else len(config.parties)
     if len(counts) != wanted or not all(count.strip().isdecimal() for count in counts):
         what = "one number" if wanted == 1 else f"a number for each of {', '.join(config.parties)}, with commas"
         raise ConfigError(f"--rows: {rows!r} must be {what}")

@@ -19,15 +19,15 @@ from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS
-from veilmeans.io.storage.run_report import sent
+from veilmeans.io.storage.run_report import bytes_sent
 from veilmeans.pipelines.configure.config_template import Example, write_trial
 from veilmeans.pipelines.local.demo_data import (
     KINDS,
     Transactions,
     distances,
     features,
-    found,
-    found_alone,
+    frauds_found,
+    frauds_found_alone,
     make_transactions,
     scaled,
 )
@@ -35,9 +35,9 @@ from veilmeans.pipelines.local.party_processes import free_ports, run_parties
 from veilmeans.pipelines.reporting.html_report import REPORT
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
-from veilmeans.schemas.config import kmeans_job, load_config
+from veilmeans.schemas.config import kmeans_with_data, load_config
 from veilmeans.schemas.errors import ConfigError, VeilmeansError
-from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.transforms.kmeans.initial_centroids import first_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 FEATURES = {"payco": 18, "shop": 24}
@@ -110,8 +110,10 @@ def _outcome(folder: Path, transactions: Transactions) -> Table:
     table.add_row("clusters equal to plaintext Lloyd", f"{'yes' if equal == 1 else 'NO'}, {equal:.2%} of the rows")
     table.add_row("iterations", f"{_report(folder, 'payco')['iterations'][-1]['done']}")
     for name, each in transactions.tables.items():
-        table.add_row(f"frauds that {name} finds alone", f"{found_alone(each, transactions.fraud, KINDS, SEED):.0%}")
-    table.add_row("frauds found together", f"{found(np.asarray(scores), transactions.fraud):.0%}")
+        table.add_row(
+            f"frauds that {name} finds alone", f"{frauds_found_alone(each, transactions.fraud, KINDS, SEED):.0%}"
+        )
+    table.add_row("frauds found together", f"{frauds_found(np.asarray(scores), transactions.fraud):.0%}")
     if equal < 0.999:
         raise VeilmeansError("the clusters differ from plaintext Lloyd: please report it")
     return table
@@ -120,8 +122,8 @@ def _outcome(folder: Path, transactions: Transactions) -> Table:
 def _plain_labels(folder: Path, rows: Real, report: dict[str, Any]) -> NDArray[np.intp]:
     """The last assignment of plaintext Lloyd, after as many iterations."""
     config = load_config(folder / "payco" / "config.yaml")
-    job = kmeans_job(config)
-    start = rows[list(start_rows(job, layout_of(config, job)))]
+    job = kmeans_with_data(config)
+    start = rows[list(first_rows(job, layout_of(config, job)))]
     steps = lloyd(lambda: [rows], start, report["iterations"][-1]["done"])
     before = steps[-2].centres if len(steps) > 1 else start
     return nearest(rows, before)
@@ -148,7 +150,9 @@ def _costs(folder: Path, offline: float, online: float) -> Table:
         report = _report(folder, name)
         store = folder / name / "storage" / "triples"
         size = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
-        table.add_row(name, f"{size / 1e6:.1f}", f"{sent(report['stages']) / 1e6:.1f}", f"{report['seconds']:.1f}")
+        table.add_row(
+            name, f"{size / 1e6:.1f}", f"{bytes_sent(report['stages']) / 1e6:.1f}", f"{report['seconds']:.1f}"
+        )
     return table
 
 

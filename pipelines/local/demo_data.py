@@ -60,14 +60,14 @@ def distances(rows: Real, labels: NDArray[np.integer], centres: Real) -> Real:
     return np.asarray(((rows - centres[labels]) ** 2).sum(axis=1))
 
 
-def found(scores: Real, fraud: NDArray[np.bool_]) -> float:
+def frauds_found(scores: Real, fraud: NDArray[np.bool_]) -> float:
     """The share of frauds among as many rows as there are frauds, those with the highest scores."""
     suspects = np.argsort(-scores)[: int(fraud.sum())]
     return float(fraud[suspects].mean())
 
 
-def found_alone(table: pa.Table, fraud: NDArray[np.bool_], k: int, seed: int) -> float:
+def frauds_found_alone(table: pa.Table, fraud: NDArray[np.bool_], k: int, seed: int) -> float:
     """What a company finds with plaintext K-means on its own features."""
     rows = scaled(table)
     centres = lloyd(lambda: [rows], local_start(lambda: [rows], k, seed), 10)[-1].centres
-    return found(distances(rows, nearest(rows, centres), centres), fraud)
+    return frauds_found(distances(rows, nearest(rows, centres), centres), fraud)

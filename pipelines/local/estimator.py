@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 
 from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, read_result
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.local.party_frames import Held, Parts, array_held, check_columns, frame_held, is_frame, split
-from veilmeans.pipelines.local.party_processes import CONFIG, Place, run_parties
+from veilmeans.pipelines.local.party_frames import (
+    PartyFrame,
+    PartyFrames,
+    array_held,
+    check_columns,
+    frame_held,
+    is_frame,
+    split,
+)
+from veilmeans.pipelines.local.party_processes import CONFIG, TrialFolder, run_parties
 from veilmeans.pipelines.local.trial_configs import RUN, write_prediction, write_training
 from veilmeans.schemas.errors import ConfigError, InputError, StorageError
 
@@ -109,7 +117,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         with _as_value_errors():
             self._check_parameters()
             parts = self._take_first(X)
-            place = Place(None if self.folder is None else Path(self.folder))
+            place = TrialFolder(None if self.folder is None else Path(self.folder))
             members = write_training(place.path, parts, self._job())
         self._run(place.path, "offline", members, CONFIG)
         self._run(place.path, "train", parts.names, CONFIG)
@@ -158,10 +166,10 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         if isinstance(self.parties, str) or len(self.parties) < 2:
             raise ConfigError(f"parties is {self.parties!r}: it must name two or more")
 
-    def _take_first(self, data: Any) -> Parts:
+    def _take_first(self, data: Any) -> PartyFrames:
         """Everyone's part of what `fit` is given."""
         if _in_parts(data):
-            parts = Parts({name: _held(each, name) for name, each in data.items()}, self._vertical)
+            parts = PartyFrames({name: _held(each, name) for name, each in data.items()}, self._vertical)
             self._remember(data, parts)
         else:
             parts = split(self._take_whole(data, reset=True), tuple(self.parties), self._vertical)
@@ -169,7 +177,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             raise InputError(f"n_samples={parts.total_rows} should be >= n_clusters={self.n_clusters}.")
         return parts
 
-    def _take_more(self, data: Any) -> Parts:
+    def _take_more(self, data: Any) -> PartyFrames:
         """Everyone's part of what `predict` is given, in the form that it had at `fit`."""
         if not _in_parts(data):
             widths = [len(self._trained[name][0]) for name in self.parties_] if self._vertical else None
@@ -177,20 +185,20 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         elif set(data) != set(self.parties_):
             raise InputError(f"X has parts of {', '.join(data)}: the parties are {', '.join(self.parties_)}")
         else:
-            parts = Parts({name: _held(data[name], name) for name in self.parties_}, self._vertical)
+            parts = PartyFrames({name: _held(data[name], name) for name in self.parties_}, self._vertical)
         held = {name: each.kept_as(self._trained[name][1]) for name, each in parts.held.items()}
         for name, each in held.items():
             check_columns(name, each.columns, self._trained[name][0], "as at fit")
-        return Parts(held, self._vertical)
+        return PartyFrames(held, self._vertical)
 
-    def _take_whole(self, data: Any, reset: bool) -> Held:
+    def _take_whole(self, data: Any, reset: bool) -> PartyFrame:
         """An array or a frame of all."""
         if is_frame(data):
             validate_data(self, data, reset=reset, skip_check_array=True)
             return frame_held(data, "X")
         return array_held(validate_data(self, data, reset=reset, accept_sparse="csr"))
 
-    def _remember(self, data: Mapping[str, Any], parts: Parts) -> None:
+    def _remember(self, data: Mapping[str, Any], parts: PartyFrames) -> None:
         """Of a mapping, what scikit-learn remembers of an array or a frame."""
         self.n_features_in_ = len(parts.columns)
         if all(map(is_frame, data.values())):
@@ -263,7 +271,7 @@ def _in_parts(data: Any) -> bool:
     return isinstance(data, Mapping) and not scipy.sparse.issparse(data)
 
 
-def _held(data: Any, party: str) -> Held:
+def _held(data: Any, party: str) -> PartyFrame:
     what = f"the part of {party}"
     return (
         frame_held(data, what)

@@ -23,7 +23,7 @@ _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class PartyFrame:
     """What one party has: a table, or a sparse matrix, whose columns are "0", "1", …"""
 
     data: "pa.Table | scipy.sparse.csr_array"
@@ -54,22 +54,22 @@ class Held:
         """Values other than zero in a row of a sparse matrix, on average."""
         return float(self.data.nnz / self.rows)
 
-    def columns_from(self, first: int, last: int) -> "Held":
+    def columns_from(self, first: int, last: int) -> "PartyFrame":
         """Some of the columns."""
         chosen = self.data[:, first:last] if self.sparse else self.data.select(range(first, last))
-        return Held(chosen)
+        return PartyFrame(chosen)
 
-    def rows_from(self, first: int, last: int) -> "Held":
+    def rows_from(self, first: int, last: int) -> "PartyFrame":
         """Some of the rows."""
-        return Held(self.data[first:last] if self.sparse else self.data.slice(first, last - first))
+        return PartyFrame(self.data[first:last] if self.sparse else self.data.slice(first, last - first))
 
-    def kept_as(self, sparse: bool) -> "Held":
+    def kept_as(self, sparse: bool) -> "PartyFrame":
         """The same as a table or as a sparse matrix; columns of text are in tables only."""
         if sparse == self.sparse or (sparse and self.categories):
             return self
         if self.sparse:
             return array_held(self.data.toarray())
-        return Held(scipy.sparse.csr_array(np.stack([column.to_numpy() for column in self.data.columns], axis=1)))
+        return PartyFrame(scipy.sparse.csr_array(np.stack([column.to_numpy() for column in self.data.columns], axis=1)))
 
     def write(self, folder: Path) -> str:
         """The name of the file."""
@@ -86,15 +86,15 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
 
 
-def array_held(values: NDArray[Any], names: Sequence[str] | None = None) -> Held:
+def array_held(values: NDArray[Any], names: Sequence[str] | None = None) -> PartyFrame:
     """A checked array, dense or sparse."""
     if scipy.sparse.issparse(values):
-        return Held(scipy.sparse.csr_array(values, dtype=np.float64))
+        return PartyFrame(scipy.sparse.csr_array(values, dtype=np.float64))
     columns = [np.ascontiguousarray(column) for column in np.asarray(values, np.float64).T]
-    return Held(pa.table(columns, names=[*(names or map(str, range(len(columns))))]))
+    return PartyFrame(pa.table(columns, names=[*(names or map(str, range(len(columns))))]))
 
 
-def frame_held(frame: Any, what: str) -> Held:
+def frame_held(frame: Any, what: str) -> PartyFrame:
     """A frame, checked; `what` it is, for the sentence that refuses it."""
     table = _to_arrow(frame, what)
     double = [name for name in table.column_names if table.column_names.count(name) > 1]
@@ -102,7 +102,7 @@ def frame_held(frame: Any, what: str) -> Held:
         raise InputError(f"{what} has more than one column {double[0]!r}")
     if not table.num_columns or not table.num_rows:
         raise InputError(f"{what} has {table.num_rows:,} rows and {table.num_columns:,} columns: one is the least")
-    return Held(pa.table({name: _column(table.column(name), what, name) for name in table.column_names}))
+    return PartyFrame(pa.table({name: _column(table.column(name), what, name) for name in table.column_names}))
 
 
 def _to_arrow(frame: Any, what: str) -> pa.Table:
@@ -142,10 +142,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartyFrames:
     """Each party's part, in the parties' order."""
 
-    held: Mapping[str, Held]
+    held: Mapping[str, PartyFrame]
     vertical: bool
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class Parts:
         return tuple(self.held)
 
     @property
-    def first(self) -> Held:
+    def first(self) -> PartyFrame:
         return next(iter(self.held.values()))
 
     @property
@@ -205,7 +205,7 @@ class Parts:
         return len(self.held[party].columns) - len(found) + sum(map(len, found.values()))
 
 
-def split(whole: Held, names: Sequence[str], vertical: bool, widths: Sequence[int] | None = None) -> Parts:
+def split(whole: PartyFrame, names: Sequence[str], vertical: bool, widths: Sequence[int] | None = None) -> PartyFrames:
     """What is of all, cut into the parties' parts: by columns (`widths`: how many each has) or by rows, evenly."""
     size = len(whole.columns) if vertical else whole.rows
     if size < len(names):
@@ -214,7 +214,7 @@ def split(whole: Held, names: Sequence[str], vertical: bool, widths: Sequence[in
     least, more = divmod(size, len(names))
     ends = [0, *np.cumsum(widths or [least + (i < more) for i in range(len(names))]).tolist()]
     cut = whole.columns_from if vertical else whole.rows_from
-    return Parts({name: cut(ends[i], ends[i + 1]) for i, name in enumerate(names)}, vertical)
+    return PartyFrames({name: cut(ends[i], ends[i + 1]) for i, name in enumerate(names)}, vertical)
 
 
 def check_columns(party: str, found: Sequence[str], wanted: Sequence[str], why: str) -> None:

@@ -25,7 +25,7 @@ CONFIG = "config.yaml"
 LOG = "log.txt"
 
 
-class Place:
+class TrialFolder:
     """A new folder for the parties' folders; a temporary one is removed with this object, but not with a copy of it."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -39,8 +39,8 @@ class Place:
         return _copied, (self.path,)
 
 
-def _copied(path: Path) -> Place:
-    place = Place.__new__(Place)
+def _copied(path: Path) -> TrialFolder:
+    place = TrialFolder.__new__(TrialFolder)
     place.path = path
     return place
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from veilmeans.io.storage.result_files import free_name
 from veilmeans.pipelines.configure.config_template import Example, write_trial
-from veilmeans.pipelines.local.party_frames import Parts
+from veilmeans.pipelines.local.party_frames import PartyFrames
 from veilmeans.pipelines.local.party_processes import CONFIG, change_config, fresh_ports, new_folder
 
 RUN = "fit"
@@ -14,7 +14,7 @@ _PATIENCE = 600
 """Seconds that a party waits for another: when one fails, all are ended anyway."""
 
 
-def write_training(folder: Path, parts: Parts, job: Mapping[str, Any]) -> tuple[str, ...]:
+def write_training(folder: Path, parts: PartyFrames, job: Mapping[str, Any]) -> tuple[str, ...]:
     """Everyone's keys and configuration, and the parties' data; the names of all, the dealer's last.
 
     `job`: fields of `kmeans` that are alike at everyone and that the data do not tell.
@@ -32,7 +32,7 @@ def write_training(folder: Path, parts: Parts, job: Mapping[str, Any]) -> tuple[
     return members
 
 
-def write_prediction(folder: Path, members: tuple[str, ...], parts: Parts, margin: float) -> str:
+def write_prediction(folder: Path, members: tuple[str, ...], parts: PartyFrames, margin: float) -> str:
     """Everyone's configuration of a prediction with the trained model, and the parties' new data; the run's name."""
     run = new_folder(folder / members[0], "predict").name
     reveal: dict[str, Any] = {"centroids": [], "inertia": []}

@@ -26,7 +26,7 @@ from veilmeans.crypto import ring_matmul as products
 from veilmeans.crypto.he import scheme as homomorphic
 from veilmeans.crypto.he.multiexp import PowerTables, row_products
 from veilmeans.crypto.he.packing import Slots, slots_for
-from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.engine_costs import Costs, Link
 from veilmeans.schemas.address import Address
@@ -43,7 +43,7 @@ _REPETITIONS, _ENOUGH = 7, 0.15
 """A measurement ends after so many repetitions or seconds."""
 
 
-def calibrate(cipher: Cipher, folder: Path, link: Link | None = None, keep: bool = True) -> Costs:
+def calibrate(cipher: SchemeParameters, folder: Path, link: Link | None = None, keep: bool = True) -> Costs:
     """The costs on this machine, from `folder` if they were measured before; what is measured now is kept there."""
     link = link or Link()
     file, here = folder / f"costs-{cipher.scheme}-{cipher.bits}.json", machine()
@@ -71,7 +71,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _encrypted(cipher: Cipher) -> dict[str, float]:
+def _encrypted(cipher: SchemeParameters) -> dict[str, float]:
     """Of operations on ciphertexts, under a new key."""
     key = homomorphic.generate(cipher.scheme, cipher.bits)
     public, slots = key.public, slots_for(cipher.capacity, 100, 60, cipher.capacity)

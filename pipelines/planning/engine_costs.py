@@ -21,9 +21,9 @@ from math import ceil, inf
 from typing import Any
 
 from veilmeans.crypto.he.multiexp import column_multiplications, row_multiplications
-from veilmeans.crypto.he.product_parameters import SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.pipelines.planning.units import short
-from veilmeans.schemas.config import Shape
+from veilmeans.schemas.config import LinkShape
 from veilmeans.transforms.rounds.he_operations import TABLE_BYTES
 
 _SQUARE = 0.7
@@ -39,7 +39,7 @@ class Link:
     round_trip: float = 0.0005
 
     @classmethod
-    def shaped(cls, shape: Shape | None) -> "Link":
+    def shaped(cls, shape: LinkShape | None) -> "Link":
         """The link that a configuration describes; 1 Gbit/s and 0.5 ms where it says nothing."""
         return cls() if shape is None else cls(shape.rate_mbps * 125e3, shape.round_trip_ms / 1e3)
 
@@ -103,8 +103,8 @@ class Owner:
 
     rows: int
     columns: int
-    distance: SparseProduct
-    update: SparseProduct | None
+    distance: HEProductParameters
+    update: HEProductParameters | None
     nonzeros: float | None = None
 
     @property
@@ -231,7 +231,7 @@ def _he_distance(job: _Job) -> Estimate:
     return _he(job, product, owner.columns, owner.rows, multiplications)
 
 
-def _he_update(job: _Job, product: SparseProduct) -> Estimate:
+def _he_update(job: _Job, product: HEProductParameters) -> Estimate:
     """Each shard makes products over its rows, which are multiplied over the shards."""
     owner = job.owner
     uses = owner.uses / job.shards
@@ -239,7 +239,7 @@ def _he_update(job: _Job, product: SparseProduct) -> Estimate:
     return _he(job, product, owner.rows, owner.columns, product.packs * job.shards * shard)
 
 
-def _he(job: _Job, product: SparseProduct, encrypted: int, results: int, multiplications: float) -> Estimate:
+def _he(job: _Job, product: HEProductParameters, encrypted: int, results: int, multiplications: float) -> Estimate:
     """Enc(Y) to the owner, and the masked product back; `encrypted` rows of Y, `results` rows of the product."""
     costs, peers, (rows, packs) = job.costs, job.peers, product.product_shape(results)
     there, back, values = encrypted * product.packs, rows * packs, results * product.columns

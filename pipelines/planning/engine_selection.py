@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from veilmeans.pipelines.planning.calibration import calibrate
 from veilmeans.pipelines.planning.engine_costs import Costs, Estimate, Estimates, Link, Owner, estimate, slowest
-from veilmeans.pipelines.planning.plan_schema import EngineChoice, Json
+from veilmeans.pipelines.planning.plan_schema import Json, SelectedEngine
 from veilmeans.pipelines.planning.units import short
 from veilmeans.pipelines.session.kmeans_from_config import (
-    asked_engines,
-    bounds_of,
-    cipher_of,
+    he_bounds,
     layout_of,
+    requested_engines,
+    scheme_parameters,
     store_iterations,
 )
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.schemas.kmeans_config import KMeansJob
-from veilmeans.transforms.products.engine_parameters import Chosen
+from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 ENGINES = ("beaver", "he")
 LARGEST_SHARD = 250_000_000
@@ -31,7 +31,7 @@ LARGEST_SHARD = 250_000_000
 
 
 @dataclass(frozen=True)
-class Choice:
+class EngineSelection:
     """The engine of each of an owner's products. `refused`: why beaver is out of the question, if it is."""
 
     distance: str
@@ -50,7 +50,7 @@ class Choice:
         return "beaver" in (self.distance, self.update)
 
 
-def choose(
+def select_engines(
     owner: Owner,
     k: int,
     parties: int,
@@ -59,7 +59,7 @@ def choose(
     rows_per_shard: int = 65_536,
     allowed: Sequence[Sequence[str]] = (ENGINES, ENGINES),
     largest_shard: int = LARGEST_SHARD,
-) -> Choice:
+) -> EngineSelection:
     """The two engines that take the least time together; beaver where it makes no difference.
 
     `allowed`: those that may be chosen for the distance and for the update; one that is asked for is never refused.
@@ -70,7 +70,7 @@ def choose(
         refused = f"a shard has {short(size / 1e6)} MB, more than {short(largest_shard / 1e6)}: lower rows_per_shard"
         allowed = [["he"] if "he" in engines else engines for engines in allowed]
     distance, update = min(itertools.product(*allowed), key=lambda pair: _seconds(estimates, *pair))
-    return Choice(distance, update, estimates, refused)
+    return EngineSelection(distance, update, estimates, refused)
 
 
 def _seconds(estimates: Estimates, distance: str, update: str) -> float:
@@ -82,10 +82,10 @@ _PRODUCTS = ("distance", "update")
 
 
 def engine_choices(
-    config: JobConfig, found: Mapping[str, Choice], chosen: Chosen, settled: bool
-) -> tuple[EngineChoice, ...]:
+    config: JobConfig, found: Mapping[str, EngineSelection], chosen: ChosenEngines, settled: bool
+) -> tuple[SelectedEngine, ...]:
     """For each owner and product; `settled`: the store was made for `chosen`."""
-    job, result = config.needed_kmeans, []
+    job, result = config.required_kmeans, []
     products = _PRODUCTS if job.predict is None else _PRODUCTS[:1]
     for (party, choice), engines in zip(found.items(), chosen, strict=True):
         result.append(_operand(party, choice, "beaver" in engines))
@@ -93,18 +93,18 @@ def engine_choices(
             asked = getattr(job.engines_of(party), product)
             estimates = {name: _json(each) for name, each in choice.estimates[product].items()}
             why = _why(choice, product, engine, asked, settled)
-            result.append(EngineChoice(party, product, engine, asked, why, estimates))
+            result.append(SelectedEngine(party, product, engine, asked, why, estimates))
     return tuple(result)
 
 
-def _operand(party: str, choice: Choice, sent: bool) -> EngineChoice:
+def _operand(party: str, choice: EngineSelection, sent: bool) -> SelectedEngine:
     """The masked matrix that both of an owner's products by beaver share."""
     why = "the masked matrix is sent once" if sent else "no masked matrix is sent"
     estimates = {name: _json(each) for name, each in choice.estimates["operand"].items()}
-    return EngineChoice(party, "operand", "beaver" if sent else "none", "", why, estimates)
+    return SelectedEngine(party, "operand", "beaver" if sent else "none", "", why, estimates)
 
 
-def _why(choice: Choice, product: str, engine: str, asked: str, settled: bool) -> str:
+def _why(choice: EngineSelection, product: str, engine: str, asked: str, settled: bool) -> str:
     if asked != "auto":
         return "as kmeans.products asks"
     if settled:
@@ -118,7 +118,7 @@ def _why(choice: Choice, product: str, engine: str, asked: str, settled: bool) -
     return f"{short(mine)} s an iteration, {other} {short(theirs)} s, but with the other product it is quicker"
 
 
-def _product_seconds(choice: Choice, product: str, engine: str) -> float:
+def _product_seconds(choice: EngineSelection, product: str, engine: str) -> float:
     """Of an iteration; the masked matrix that beaver needs is in it."""
     operand = choice.estimates["operand"]["beaver"].seconds if engine == "beaver" else 0.0
     return choice.estimates[product][engine].seconds + operand
@@ -139,38 +139,38 @@ _COSTS = "costs"
 
 def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:
     """What a party tells the others, where something is left to the planner."""
-    if not left_open(config) or config.party not in config.parties:
+    if not has_auto_engine(config) or config.party not in config.parties:
         return {}
     return {_COSTS: own_costs(config, keep).to_json()}
 
 
 def own_costs(config: JobConfig, keep: bool = True) -> Costs:
     """What operations cost on this machine, and the configured link. `keep`: a measurement made now is kept."""
-    return calibrate(cipher_of(config), config.storage, Link.shaped(config.exchange.shape), keep)
+    return calibrate(scheme_parameters(config), config.storage, Link.shaped(config.exchange.shape), keep)
 
 
-def settle_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[str, Terms]) -> Chosen:
+def agree_on_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[str, Terms]) -> ChosenEngines:
     """The engines that all parties and the dealer find alike, from what each of the parties has said."""
-    if not left_open(config):
-        return asked_engines(config)
+    if not has_auto_engine(config):
+        return requested_engines(config)
     mine = next(iter(said.values())).announced
     costs = [_costs(name, mine if name == config.party else heard[name].announced) for name in config.parties]
-    return tuple((each.distance, each.update) for each in choices(config, costs).values())
+    return tuple((each.distance, each.update) for each in select_all_engines(config, costs).values())
 
 
-def choices(config: JobConfig, costs: Sequence[Costs]) -> dict[str, Choice]:
+def select_all_engines(config: JobConfig, costs: Sequence[Costs]) -> dict[str, EngineSelection]:
     """For each party the engines of its products, and the numbers behind the choice."""
-    job, agreed, iterations = config.needed_kmeans, slowest(costs), store_iterations(config)
+    job, agreed, iterations = config.required_kmeans, slowest(costs), store_iterations(config)
     found = {}
     for index, party in enumerate(config.parties):
         asked = job.engines_of(party)
         allowed = tuple(ENGINES if engine == "auto" else (engine,) for engine in (asked.distance, asked.update))
         owner, shard = _owner(config, job, index), config.engine.rows_per_shard
-        found[party] = choose(owner, job.clusters, len(config.parties), iterations, agreed, shard, allowed)
+        found[party] = select_engines(owner, job.clusters, len(config.parties), iterations, agreed, shard, allowed)
     return found
 
 
-def left_open(config: JobConfig) -> bool:
+def has_auto_engine(config: JobConfig) -> bool:
     """Whether anything is left to the planner.
 
     A masked row that is no longer than the two ciphertexts that `he` moves for it, and crosses once, is not: no costs
@@ -178,7 +178,7 @@ def left_open(config: JobConfig) -> bool:
     """
     if config.kmeans is None:
         return False
-    layout, size = layout_of(config, config.kmeans), cipher_of(config).size
+    layout, size = layout_of(config, config.kmeans), scheme_parameters(config).size
     for index, party in enumerate(config.parties):
         asked = config.kmeans.engines_of(party)
         if "auto" in (asked.distance, asked.update) and 8 * layout.features[index] > 2 * size:
@@ -186,8 +186,8 @@ def left_open(config: JobConfig) -> bool:
     return False
 
 
-def _owner(config: JobConfig, job: KMeansJob, index: int) -> Owner:
-    bounds, cipher = bounds_of(config), cipher_of(config)
+def _owner(config: JobConfig, job: KMeansConfig, index: int) -> Owner:
+    bounds, cipher = he_bounds(config), scheme_parameters(config)
     told = job.sparse.get(config.parties[index])
     return Owner(
         bounds.layout.rows[index],

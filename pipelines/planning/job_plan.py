@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.exchange.connections import check_door, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.link_shaping import LAN, WAN
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.planning.engine_costs import Costs, Link
-from veilmeans.pipelines.planning.engine_selection import Choice, choices, engine_choices, own_costs
+from veilmeans.pipelines.planning.engine_selection import EngineSelection, engine_choices, own_costs, select_all_engines
 from veilmeans.pipelines.planning.pace import Pace, measure_pace
 from veilmeans.pipelines.planning.plan_schema import JobPlan, Offline, Opened, Seconds, StepPlan
 from veilmeans.pipelines.planning.planned_bytes import (
@@ -26,16 +26,21 @@ from veilmeans.pipelines.planning.planned_bytes import (
     traffic_of,
 )
 from veilmeans.pipelines.session.joint_scaling import aggregate_work, opened_statistics
-from veilmeans.pipelines.session.kmeans_from_config import iterations_at_once, kmeans_of, runs_whole, store_iterations
-from veilmeans.pipelines.session.kmeans_run import get_ready
-from veilmeans.pipelines.session.session import finished
-from veilmeans.pipelines.session.triple_claim import check_claim, settled_engines
+from veilmeans.pipelines.session.kmeans_from_config import (
+    iterations_per_pipeline,
+    kmeans_steps,
+    runs_in_one_call,
+    store_iterations,
+)
+from veilmeans.pipelines.session.kmeans_run import check_run
+from veilmeans.pipelines.session.session import farewell_received
+from veilmeans.pipelines.session.triple_claim import check_claim, store_engines
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.kmeans_config import KMeansJob
-from veilmeans.transforms.kmeans.steps import KMeans, Step
+from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.transforms.kmeans.steps import KMeansSteps, Step
 from veilmeans.transforms.offline.requirements import Over
-from veilmeans.transforms.products.engine_parameters import Chosen
+from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 _AT_ONCE = 1e18
 """Bytes per second of a link that takes no time."""
@@ -47,11 +52,11 @@ def plan_train(config: JobConfig) -> JobPlan:
     load_identity(config)
     load_peer_certificates(config)
     with tempfile.TemporaryDirectory() as folder:
-        ready = get_ready(config, Path(folder))
-    if not finished(config):
+        ready = check_run(config, Path(folder))
+    if not farewell_received(config):
         check_claim(config, ready.store, ready.binding)
-        check_door(config)
-    return make_plan(config, settled_engines(config, ready.store), keep=False)
+        check_listen_address(config)
+    return make_plan(config, store_engines(config, ready.store), keep=False)
 
 
 def plan_ahead(config: JobConfig, keep: bool = True) -> JobPlan:
@@ -65,7 +70,7 @@ def plan_ahead(config: JobConfig, keep: bool = True) -> JobPlan:
     return make_plan(config, _stored_engines(config), keep)
 
 
-def _stored_engines(config: JobConfig) -> Chosen | None:
+def _stored_engines(config: JobConfig) -> ChosenEngines | None:
     """Those of the store, if there is one, and it could be for this job."""
     if config.triples is None:
         return None
@@ -73,7 +78,7 @@ def _stored_engines(config: JobConfig) -> Chosen | None:
         found = TripleStore.open(config.store_folder).manifest.engines
     except (StorageError, ConfigError):
         return None
-    asked = [config.needed_kmeans.engines_of(party) for party in config.parties]
+    asked = [config.required_kmeans.engines_of(party) for party in config.parties]
     wanted = [(each.distance, each.update) for each in asked]
     return found if len(found) == len(wanted) and all(map(_allowed, wanted, found)) else None
 
@@ -85,14 +90,14 @@ def _allowed(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
     )
 
 
-def make_plan(config: JobConfig, settled: Chosen | None, keep: bool) -> JobPlan:
+def make_plan(config: JobConfig, settled: ChosenEngines | None, keep: bool) -> JobPlan:
     """`settled`: the engines, where they are. `keep`: what is measured of this machine is kept in its storage."""
-    job = config.needed_kmeans
-    kmeans_of(config)  # a mistake in the configuration is told before anything is measured
+    job = config.required_kmeans
+    kmeans_steps(config)  # a mistake in the configuration is told before anything is measured
     costs, pace = own_costs(config, keep), measure_pace(config.storage, keep)
-    found = choices(config, [costs])
+    found = select_all_engines(config, [costs])
     chosen = settled or tuple((each.distance, each.update) for each in found.values())
-    kmeans = kmeans_of(config, chosen)
+    kmeans = kmeans_steps(config, chosen)
     timed = _Timing(config, kmeans, chosen, costs, pace)
     steps = tuple(timed.step_plan(step, counted) for step, counted in steps_with_stages(config, kmeans))
     offline = _offline(config, kmeans)
@@ -125,14 +130,14 @@ def _link_json(link: Link) -> dict[str, float]:
 class _Timing:
     """How long steps take."""
 
-    def __init__(self, config: JobConfig, kmeans: KMeans, chosen: Chosen, costs: Costs, pace: Pace) -> None:
+    def __init__(self, config: JobConfig, kmeans: KMeansSteps, chosen: ChosenEngines, costs: Costs, pace: Pace) -> None:
         self.config, self.costs, self.pace = config, costs, pace
         self.kmeans, self.links = kmeans, links_of(config)
-        alone = choices(config, [replace(costs, rate=_AT_ONCE, round_trip=0.0)])
+        alone = select_all_engines(config, [replace(costs, rate=_AT_ONCE, round_trip=0.0)])
         self.products = _product_seconds(alone, chosen, store_iterations(config))
 
     def step_plan(self, step: Step, counted: Counted) -> StepPlan:
-        times = self.config.needed_kmeans.iterations if step.when == "iteration" else 1
+        times = self.config.required_kmeans.iterations if step.when == "iteration" else 1
         each = traffic_of(self.config, counted)
         computed = self.pace.computed(counted, self.config.me.index, self.costs.word, self._staged(step))
         computed += self.products.get(step.name, 0.0) + self._pipelines(step) * self.pace.pipeline
@@ -146,17 +151,17 @@ class _Timing:
             return 1.0
         if step.name != "distance":
             return 0.0
-        whole = runs_whole(self.config, self.kmeans)
-        return 1.0 if self.kmeans.predicts else 1 / iterations_at_once(self.config, whole)
+        whole = runs_in_one_call(self.config, self.kmeans)
+        return 1.0 if self.kmeans.predicts else 1 / iterations_per_pipeline(self.config, whole)
 
     def _staged(self, step: Step) -> bool:
         """Whether each round is a Beam stage; work on one element is one call, and so are columns in one shard."""
-        if runs_whole(self.config, self.kmeans) or step.over is Over.ONE or step.name == "norms":
+        if runs_in_one_call(self.config, self.kmeans) or step.over is Over.ONE or step.name == "norms":
             return False
         return step.over is Over.ROWS or step.name == "encrypt" or len(self.kmeans.column_shards) > 1
 
 
-def _product_seconds(alone: Mapping[str, Choice], chosen: Chosen, iterations: int) -> dict[str, float]:
+def _product_seconds(alone: Mapping[str, EngineSelection], chosen: ChosenEngines, iterations: int) -> dict[str, float]:
     """What all owners' cross products take to compute; each party works on its own and on those of its peers."""
     parties = len(alone)
     found = dict.fromkeys(("operand", "distance", "update"), 0.0)
@@ -169,15 +174,15 @@ def _product_seconds(alone: Mapping[str, Choice], chosen: Chosen, iterations: in
     return found
 
 
-def _offline(config: JobConfig, kmeans: KMeans) -> Offline | None:
+def _offline(config: JobConfig, kmeans: KMeansSteps) -> Offline | None:
     if config.triples is None:
         return None
-    plan = kmeans.plan(aggregate_work(config.needed_kmeans, kmeans.layout))
+    plan = kmeans.plan(aggregate_work(config.required_kmeans, kmeans.layout))
     return offline_of(config, plan, config.me.index)
 
 
-def _shape(config: JobConfig, kmeans: KMeans) -> dict[str, Any]:
-    job, layout, tree = config.needed_kmeans, kmeans.layout, kmeans.tree
+def _shape(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
+    job, layout, tree = config.required_kmeans, kmeans.layout, kmeans.tree
     return {
         "layout": job.layout,
         "rows": layout.total_rows,
@@ -186,16 +191,16 @@ def _shape(config: JobConfig, kmeans: KMeans) -> dict[str, Any]:
         "model": job.predict.model if job.predict else None,
         "max_iter": job.iterations,
         "tol": job.tol if job.predict is None else 0.0,
-        "shards": len(layout.places()),
+        "shards": len(layout.row_shards()),
         "column_shards": len(kmeans.column_shards),
         "runner": config.engine.runner,
-        "rounds": "whole" if runs_whole(config, kmeans) else "stages",
+        "rounds": "whole" if runs_in_one_call(config, kmeans) else "stages",
         "compare_bits": tree.compare_bits,
         "compared_bits": tree.compare_bits - tree.drop,
     }
 
 
-def _opened(job: KMeansJob, parties: tuple[str, ...]) -> tuple[Opened, ...]:
+def _opened(job: KMeansConfig, parties: tuple[str, ...]) -> tuple[Opened, ...]:
     """What will be opened, and to whom."""
     opened = []
     if job.aggregates:

@@ -27,7 +27,7 @@ from veilmeans.pipelines.planning.calibration import machine, seconds_of
 from veilmeans.pipelines.session.beam_runner import CachedOptions, sample_often
 from veilmeans.schemas.arrays import from_stream, to_stream
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.primitives.argmin_tree import Tree, minimum
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
 from veilmeans.transforms.rounds.trace import StageTrace, trace
 
 _SMALL, _LARGE = 8, 1 << 20
@@ -71,8 +71,8 @@ def _words(stage: StageTrace, party: int) -> int:
     size = 0
     for kind in (need.kind for need in stage.needs):
         if not isinstance(kind, MatMul | Operand):
-            own = [part for part in kind.free() if party in part.holders]
-            own += [part for part in kind.bound() if party in part.holders[:-1]]
+            own = [part for part in kind.uniform_parts() if party in part.holders]
+            own += [part for part in kind.determined_parts() if party in part.holders[:-1]]
             size += sum(prod(part.shape) * np.dtype(part.dtype).itemsize for part in own)
     return size // 8
 
@@ -110,7 +110,7 @@ def _message(size: int) -> float:
 
 def _local() -> float:
     """Arithmetic of both parties in a comparison tree, for a byte that one of them sends."""
-    protocol = minimum(Tree(compare_bits=32), _CLUSTERS, 2)
+    protocol = argmin(ArgminTree(compare_bits=32), _CLUSTERS, 2)
     shapes = [{"d": ((_CLUSTERS, _ROWS), "uint64")}] * 2
     sent = sum(sum(stage.sent) for stage in trace(protocol, shapes))
     return seconds_of(lambda: trace(protocol, shapes), sent)

@@ -169,7 +169,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class EngineChoice:
+class SelectedEngine:
     """The engine of one owner's product, and why."""
 
     party: str
@@ -192,7 +192,7 @@ class JobPlan:
     steps: tuple[StepPlan, ...]
     offline: Offline | None
     disk: Disk
-    engines: tuple[EngineChoice, ...]
+    engines: tuple[SelectedEngine, ...]
     opened: tuple[Opened, ...]
 
     def step(self, name: str) -> StepPlan | None:

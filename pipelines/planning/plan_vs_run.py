@@ -1,6 +1,6 @@
 """`veilmeans plan --compare RUN`: what the plan says beside what `report.json` of a run has measured, step by step.
 
-`Comparison.to_json`: party, run, iterations (that were done), seconds (that the run took); steps and total, each with
+`PlanVsRun.to_json`: party, run, iterations (that were done), seconds (that the run took); steps and total, each with
 planned and measured (rounds, messages, bytes_sent, bytes_received, seconds) and difference (of the four numbers:
 measured over planned, in percent; null where nothing was planned and something is there). Rounds of a step are those of
 one time, in which this party sends or receives something; in total they are all of the run's. Planned seconds are
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, Json
-from veilmeans.pipelines.session.result_opening import digest_of
+from veilmeans.pipelines.session.result_opening import policy_digest
 from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
@@ -59,7 +59,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PlanVsRun:
     """A plan and a run."""
 
     party: str
@@ -77,18 +77,18 @@ class Comparison:
         }
 
 
-def compare(config: JobConfig, run: str | None = None) -> Comparison:
+def compare_with_run(config: JobConfig, run: str | None = None) -> PlanVsRun:
     """The plan of the configured job beside a run of it, by default the configured one."""
     config = config.model_copy(update={"run": checked_name("--compare", run or config.run)})
     report, plan = _report(config), plan_ahead(config)
     done = max((each["done"] for each in report["iterations"]), default=0)
-    measured = _measured(report["stages"], f"-{digest_of(config.needed_kmeans.reveal)}")
+    measured = _measured(report["stages"], f"-{policy_digest(config.required_kmeans.reveal)}")
     names = [each.step.name for each in plan.steps]
     strangers = [name for name in measured if name not in names]
     steps = tuple(Pair(name, _planned(plan, name, done), measured.get(name, _NOTHING)) for name in (*names, *strangers))
     times = {each.step.name: done for each in plan.steps if each.step.when == "iteration"}
     total = Pair("all", _sum_planned(plan, done), _sum(measured, times))
-    return Comparison(config.party, config.run, done, float(report["seconds"]), steps, total)
+    return PlanVsRun(config.party, config.run, done, float(report["seconds"]), steps, total)
 
 
 _NOTHING = Side(0, 0, 0, 0, dict.fromkeys(_TIMES, 0.0))

@@ -9,22 +9,22 @@ from math import prod
 import numpy as np
 
 from veilmeans.crypto import bits
-from veilmeans.crypto.correlations import Kind, Part
+from veilmeans.crypto.correlations import CorrelationPart, Kind
 from veilmeans.crypto.wide_ring import WORDS
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import Disk, Offline, StepPlan, Traffic, Triples
 from veilmeans.pipelines.session.joint_scaling import aggregate_work
-from veilmeans.pipelines.session.kmeans_from_config import iterations_at_once, runs_whole, store_iterations
+from veilmeans.pipelines.session.kmeans_from_config import iterations_per_pipeline, runs_in_one_call, store_iterations
 from veilmeans.pipelines.session.result_opening import policy_of
 from veilmeans.schemas.arrays import Array, ArraySpec, Spec, payload_size
-from veilmeans.schemas.config import JobConfig, declared
-from veilmeans.schemas.layout import Block, Layout
+from veilmeans.schemas.config import JobConfig, declared_shape
+from veilmeans.schemas.layout import Layout, ShardShape
 from veilmeans.schemas.message import HEADER_SIZE
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS
-from veilmeans.transforms.kmeans.open_results import Policy, open_assignments, open_centres
-from veilmeans.transforms.kmeans.steps import KMeans, Step, step_of, steps_of
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.steps import KMeansSteps, Step, step_of, steps_of
 from veilmeans.transforms.offline.dealer import corrected_parts
-from veilmeans.transforms.offline.requirements import Needs, Over, Plan, Work
+from veilmeans.transforms.offline.requirements import Needs, Over, StepShapes, StoreRequirements
 from veilmeans.transforms.rounds.trace import Shapes, StageTrace
 
 _TAG = 64
@@ -51,7 +51,7 @@ class _Shards:
     count: int
 
 
-def alike(plan: Plan, iterations: int) -> Iterator[_Shards]:
+def alike(plan: StoreRequirements, iterations: int) -> Iterator[_Shards]:
     """The shards of all iterations of one run. The first shard has what is done once, the first iteration, too."""
     groups: dict[object, list[int]] = {}
     for shard in range(plan.shards):
@@ -63,11 +63,11 @@ def alike(plan: Plan, iterations: int) -> Iterator[_Shards]:
             yield _Shards(shards[0], 1, len(shards) * (iterations - 1))
 
 
-def offline_of(config: JobConfig, plan: Plan, party: int) -> Offline:
+def offline_of(config: JobConfig, plan: StoreRequirements, party: int) -> Offline:
     """The store of the party with this index. A shard for which nothing is dealt or made has an empty file."""
-    runs, iterations = config.needed_triples.runs, store_iterations(config)
+    runs, iterations = config.required_triples.runs, store_iterations(config)
     messages = size = ciphertexts = cipher_bytes = stored = 0
-    has_ciphers = any(plan.blindings(each.shard, each.iteration) for each in alike(plan, iterations))
+    has_ciphers = any(plan.ciphertext_needs(each.shard, each.iteration) for each in alike(plan, iterations))
     triples: Counter[str] = Counter()
     for each in alike(plan, iterations):
         count = runs * each.count
@@ -87,33 +87,33 @@ def _triples(party: int, needs: Needs) -> Counter[str]:
     """Of which kind how much the party has a part in."""
     found: Counter[str] = Counter()
     for kind in (need.kind for asked in needs.values() for need in asked):
-        if any(party in part.holders for part in (*kind.free(), *kind.bound())):
+        if any(party in part.holders for part in (*kind.uniform_parts(), *kind.determined_parts())):
             found[type(kind).__name__] += _size(kind)
     return found
 
 
 def _size(kind: Kind) -> int:
     """Elements of what it is for: its first determined part, or the mask where it has none."""
-    part = (*kind.bound(), *kind.free())[0]
+    part = (*kind.determined_parts(), *kind.uniform_parts())[0]
     elements = prod(part.shape)
     return elements * np.dtype(part.dtype).itemsize * 8 if part.sharing == "xor" else elements
 
 
-def _spec(parts: Mapping[str, Part]) -> Spec:
+def _spec(parts: Mapping[str, CorrelationPart]) -> Spec:
     return tuple(ArraySpec(name, np.dtype(part.dtype).str, part.shape) for name, part in parts.items())
 
 
-def _ciphers(plan: Plan, each: _Shards, party: int) -> Spec:
+def _ciphers(plan: StoreRequirements, each: _Shards, party: int) -> Spec:
     """The ciphertexts that a party makes for one shard."""
     return tuple(
         ArraySpec(correction_name(stage, blinding.label), blinding.product.cipher.dtype.str, (blinding.count,))
-        for stage, blindings in plan.blindings(each.shard, each.iteration).items()
+        for stage, blindings in plan.ciphertext_needs(each.shard, each.iteration).items()
         for blinding in blindings
         if blinding.maker == party
     )
 
 
-def disk_of(config: JobConfig, kmeans: KMeans, offline: Offline | None, steps: tuple[StepPlan, ...]) -> Disk:
+def disk_of(config: JobConfig, kmeans: KMeansSteps, offline: Offline | None, steps: tuple[StepPlan, ...]) -> Disk:
     """What this party keeps: of the store and its own data, and of one run at its end."""
     store = offline.bytes_stored if offline else 0
     inbox = _inbox(config, kmeans, steps)
@@ -122,8 +122,8 @@ def disk_of(config: JobConfig, kmeans: KMeans, offline: Offline | None, steps: t
 
 def _prepared(config: JobConfig) -> int:
     """Compressed rows: a word and a column number for each nonzero, where a row begins, and its id."""
-    job = config.needed_kmeans
-    rows, columns = declared(config, job)
+    job = config.required_kmeans
+    rows, columns = declared_shape(config, job)
     told = job.sparse.get(config.party)
     nonzeros = columns if told is None or told.nonzeros is None else min(columns, told.nonzeros)
     return int(rows * (12 * nonzeros + 8 + (8 if job.id else 0)))
@@ -133,37 +133,37 @@ def _kept(**shapes: tuple[tuple[int, ...], str]) -> int:
     return _TAG + payload_size(tuple(ArraySpec(name, np.dtype(d).str, shape) for name, (shape, d) in shapes.items()))
 
 
-def _checkpoints(config: JobConfig, kmeans: KMeans) -> int:
+def _checkpoints(config: JobConfig, kmeans: KMeansSteps) -> int:
     """Centroids of every iteration, assignments of the last two, encrypted centroids of the last."""
     k, layout = kmeans.k, kmeans.layout
     inertia = {"inertia": ((1,), "uint64")} if kmeans.work.inertia else {}
     small = _kept(u=((k,), "uint64"), stop=((1,), "uint8"), **inertia, x2=((1,), "uint64"))
     centres = sum(_kept(mu=((k, each.stop - each.start), "uint64")) for each in kmeans.column_shards)
-    shards = Counter(place.block.rows for place in layout.places())
+    shards = Counter(place.block.rows for place in layout.row_shards())
     assigned = sum(count * _kept(c=((k, -(-rows // 8)), "uint8")) for rows, count in shards.items())
     mine = kmeans.engines.distance[config.me.index]
     encrypted = 0
     if mine is not None:
         encrypted = layout.features[config.me.index] * mine.packs * mine.cipher.size * (layout.parties - 1)
-    return (config.needed_kmeans.iterations + 1) * (small + centres) + 2 * assigned + encrypted
+    return (config.required_kmeans.iterations + 1) * (small + centres) + 2 * assigned + encrypted
 
 
-def _operands(config: JobConfig, kmeans: KMeans) -> int:
+def _operands(config: JobConfig, kmeans: KMeansSteps) -> int:
     """The others' masked matrices."""
     others = [i for i in sorted(kmeans.engines.masked) if i != config.me.index]
     if not kmeans.engines.masked:
         return 0
-    blocks = Counter(place.block for place in kmeans.layout.places())
+    blocks = Counter(place.block for place in kmeans.layout.row_shards())
     return sum(
         count * _kept(**{f"e{i}": ((block.rows, block.widths[i]), "uint64") for i in others if block.widths[i]})
         for block, count in blocks.items()
     )
 
 
-def _inbox(config: JobConfig, kmeans: KMeans, steps: tuple[StepPlan, ...]) -> int:
+def _inbox(config: JobConfig, kmeans: KMeansSteps, steps: tuple[StepPlan, ...]) -> int:
     """What we receive waits until a pipeline has ended, and that of one more iteration stays."""
-    job = config.needed_kmeans
-    iterations = min(job.max_iter, iterations_at_once(config, runs_whole(config, kmeans)) + 2)
+    job = config.required_kmeans
+    iterations = min(job.max_iter, iterations_per_pipeline(config, runs_in_one_call(config, kmeans)) + 2)
     times = [iterations if each.step.when == "iteration" else 1 for each in steps]
     sizes = [each.each.bytes_received + HEADER_SIZE * each.each.messages for each in steps]
     return sum(size * count for size, count in zip(sizes, times, strict=True))
@@ -175,37 +175,37 @@ NAME_LENGTH = 8
 """Letters of a column's name, where names are told and not known yet."""
 
 
-def steps_with_stages(config: JobConfig, kmeans: KMeans) -> list[tuple[Step, Counted]]:
+def steps_with_stages(config: JobConfig, kmeans: KMeansSteps) -> list[tuple[Step, Counted]]:
     """The steps of the job in their order, with the stages of each."""
     works = {step_of(f"{work.protocol.name}."): work for work in _works(config, kmeans)}
     opened = [name for name in ("reveal-assignments", "reveal-centres") if name in works]
     statistics = next((name for name in ("extremes", "moments") if name in works), None)
     plan = kmeans.plan()
     return [
-        (step, Plan((works[step.name],), plan.blocks, plan.columns).counted(0))
+        (step, StoreRequirements((works[step.name],), plan.blocks, plan.columns).counted(0))
         for step in steps_of(kmeans, statistics, opened)
     ]
 
 
-def _works(config: JobConfig, kmeans: KMeans) -> tuple[Work, ...]:
-    job, layout = config.needed_kmeans, kmeans.layout
+def _works(config: JobConfig, kmeans: KMeansSteps) -> tuple[StepShapes, ...]:
+    job, layout = config.required_kmeans, kmeans.layout
     works = (*kmeans.plan(aggregate_work(job, layout)).works,)
     if job.aggregates and job.normalise.method == "zscore":
-        works += (Work(MOMENTS, partial(_moments, layout), Over.ONE, first=True),)
+        works += (StepShapes(MOMENTS, partial(_moments, layout), Over.ONE, first=True),)
     policy = policy_of(config, layout, job.reveal)
     if policy.assignments:
-        works += (Work(open_assignments(policy), partial(_assignments, kmeans)),)
+        works += (StepShapes(open_assignments(policy), partial(_assignments, kmeans)),)
     if policy.centroids or policy.inertia:
-        works += (Work(open_centres(policy), partial(_centres, kmeans, policy), Over.ONE),)
+        works += (StepShapes(open_centroids(policy), partial(_centres, kmeans, policy), Over.ONE),)
     return works
 
 
-def _moments(layout: Layout, block: Block) -> Sequence[Shapes]:
+def _moments(layout: Layout, block: ShardShape) -> Sequence[Shapes]:
     del block
     return [{"x": ((WORDS, 2, layout.total_features), "uint64")}] * layout.parties
 
 
-def _assignments(kmeans: KMeans, block: Block) -> Sequence[Shapes]:
+def _assignments(kmeans: KMeansSteps, block: ShardShape) -> Sequence[Shapes]:
     """All rows in the first cluster, as the first party's share says."""
     layout, width = kmeans.layout, bits.padded(block.rows) // 8
     owner = layout.parties if layout.vertical else int(np.argmax(block.widths))
@@ -215,7 +215,7 @@ def _assignments(kmeans: KMeans, block: Block) -> Sequence[Shapes]:
     return [{"c": share, **public} for share in shares]
 
 
-def _centres(kmeans: KMeans, policy: Policy, block: Block) -> Sequence[Shapes]:
+def _centres(kmeans: KMeansSteps, policy: RevealPolicy, block: ShardShape) -> Sequence[Shapes]:
     """Names of columns are told with their scales; of how many letters is estimated."""
     del block
     shares: Shapes = {"mu": ((kmeans.k, kmeans.layout.total_features), "uint64"), "inertia": ((1,), "uint64")}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from veilmeans.io.storage.run_report import Stages, total
+from veilmeans.io.storage.run_report import Stages, total_count
 from veilmeans.pipelines.planning.units import duration, size
 from veilmeans.pipelines.reporting.step_graph import draw_bar
 from veilmeans.transforms.kmeans.steps import Step, step_of
@@ -31,13 +31,13 @@ class Cost:
     def of(cls, stages: Stages) -> "Cost":
         return cls(
             rounds=len(stages),
-            messages=total(stages, "messages"),
-            sent=total(stages, "bytes_sent"),
-            received=total(stages, "bytes_received"),
-            computed=total(stages, "computed_us") / 1e6,
-            waited=total(stages, "waited_us") / 1e6,
-            handed_over=total(stages, "handed_over_us") / 1e6,
-            ciphertexts=total(stages, "ciphertexts"),
+            messages=total_count(stages, "messages"),
+            sent=total_count(stages, "bytes_sent"),
+            received=total_count(stages, "bytes_received"),
+            computed=total_count(stages, "computed_us") / 1e6,
+            waited=total_count(stages, "waited_us") / 1e6,
+            handed_over=total_count(stages, "handed_over_us") / 1e6,
+            ciphertexts=total_count(stages, "ciphertexts"),
         )
 
     @property

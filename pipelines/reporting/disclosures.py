@@ -7,10 +7,10 @@ from typing import Any
 
 from veilmeans.pipelines.session.joint_scaling import opened_statistics
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.kmeans_config import KMeansJob
+from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
-from veilmeans.transforms.kmeans.open_results import Policy, open_assignments, open_centres
-from veilmeans.transforms.kmeans.steps import KMeans
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.rounds.protocol import Protocol
 
 Openings = Sequence[Mapping[str, Any]]
@@ -18,7 +18,7 @@ Openings = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Told:
+class Disclosure:
     """Something that was opened or is public."""
 
     what: str
@@ -27,7 +27,9 @@ class Told:
     why: str
 
 
-def told(config: JobConfig, job: KMeansJob, openings: Openings, done: int, offline: Sequence[Told] = ()) -> list[Told]:
+def disclosures(
+    config: JobConfig, job: KMeansConfig, openings: Openings, done: int, offline: Sequence[Disclosure] = ()
+) -> list[Disclosure]:
     """All of it, in its order; `offline`: what was told then."""
     found = [*offline, _handshake(job)]
     if job.aggregates:
@@ -35,30 +37,34 @@ def told(config: JobConfig, job: KMeansJob, openings: Openings, done: int, offli
     if job.tol and job.predict is None:
         times = f"after each iteration: {done:,} times"
         why = f"to know when to stop: whether the centroids’ squared movement is below {job.tol:g} in sum"
-        found.append(Told("one bit", "all", times, why))
+        found.append(Disclosure("one bit", "all", times, why))
     for opening in openings:
         found += _results(job, opening)
     return found
 
 
-COSTS = Told("what operations cost on this machine", "all, and the dealer", "offline", "products: auto goes by it")
-KEY = Told("a public key", "all", "offline", "others compute on what it encrypts")
+COSTS = Disclosure(
+    "what operations cost on this machine", "all, and the dealer", "offline", "products: auto goes by it"
+)
+KEY = Disclosure("a public key", "all", "offline", "others compute on what it encrypts")
 
 
-def _handshake(job: KMeansJob) -> Told:
+def _handshake(job: KMeansConfig) -> Disclosure:
     names = ", column names and categories" if job.layout == "horizontal" else ""
     what = f"the job’s configuration, numbers of rows and columns{names}; keyed digests of data and ids; "
     why = "all must compute the same; the digests tell nothing without their keys"
-    return Told(f"{what}which masks are free", "all", "at the handshake", why)
+    return Disclosure(f"{what}which masks are free", "all", "at the handshake", why)
 
 
-def _statistics(config: JobConfig, job: KMeansJob) -> Told:
+def _statistics(config: JobConfig, job: KMeansConfig) -> Disclosure:
     two = job.normalise.method == "zscore" and len(config.parties) == 2
     why = "one scale for all rows" + ("; of two parties, each can tell the other’s sums from its own" if two else "")
-    return Told(f"{opened_statistics(job)} of each column, over all rows", "all", "before the first iteration", why)
+    return Disclosure(
+        f"{opened_statistics(job)} of each column, over all rows", "all", "before the first iteration", why
+    )
 
 
-def _results(job: KMeansJob, opening: Mapping[str, Any]) -> list[Told]:
+def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     policy, when = opening["policy"], moment(opening["when"]) if opening["when"] else "at the end"
     own = "of its own rows" if job.layout == "horizontal" else "of every row"
     columns, scale = "of all columns", ""
@@ -72,10 +78,10 @@ def _results(job: KMeansJob, opening: Mapping[str, Any]) -> list[Told]:
         "inertia": "inertia: the sum of squared distances to the centroids",
     }
     why = "named in kmeans.reveal, which all agreed on"
-    return [Told(what, ", ".join(policy[name]), when, why) for name, what in results.items() if policy[name]]
+    return [Disclosure(what, ", ".join(policy[name]), when, why) for name, what in results.items() if policy[name]]
 
 
-def crossing(kmeans: KMeans, step: str) -> list[str]:
+def message_contents(kmeans: KMeansSteps, step: str) -> list[str]:
     """What the messages of a step are, in the paper's letters."""
     found: dict[str, None] = {}
     for each in _protocol(kmeans, step).rounds:
@@ -83,13 +89,13 @@ def crossing(kmeans: KMeans, step: str) -> list[str]:
     return list(found)
 
 
-def _protocol(kmeans: KMeans, step: str) -> Protocol:
-    policy = Policy(kmeans.layout)
+def _protocol(kmeans: KMeansSteps, step: str) -> Protocol:
+    policy = RevealPolicy(kmeans.layout)
     beside = {
         "extremes": extremes(kmeans.layout.parties),
         "moments": MOMENTS,
         "reveal-assignments": open_assignments(policy),
-        "reveal-centres": open_centres(policy),
+        "reveal-centres": open_centroids(policy),
     }
     protocol: Protocol = beside[step] if step in beside else getattr(kmeans, step)
     return protocol

@@ -16,21 +16,29 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from veilmeans.crypto.certificates import fingerprint
-from veilmeans.io.storage.atomic_files import in_place, read_json
+from veilmeans.io.storage.atomic_files import read_json, replaced_file
 from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, RESULT, read_result
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.planning.units import duration, size
 from veilmeans.pipelines.reporting.cost_summary import PHASES, Cost, by_phase, by_step, time_charts, traffic_charts
-from veilmeans.pipelines.reporting.disclosures import COSTS, KEY, Told, crossing, moment, period, told
-from veilmeans.pipelines.reporting.redacted_config import shown_config
+from veilmeans.pipelines.reporting.disclosures import (
+    COSTS,
+    KEY,
+    Disclosure,
+    disclosures,
+    message_contents,
+    moment,
+    period,
+)
+from veilmeans.pipelines.reporting.redacted_config import redacted_config
 from veilmeans.pipelines.reporting.step_graph import draw_bar, draw_steps
-from veilmeans.pipelines.session.kmeans_from_config import asked_engines, kmeans_of, runs_whole
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, requested_engines, runs_in_one_call
 from veilmeans.pipelines.session.trained_model import public_job
-from veilmeans.schemas.config import JobConfig, kmeans_job
+from veilmeans.schemas.config import JobConfig, kmeans_with_data
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.kmeans_config import KMeansJob
-from veilmeans.transforms.kmeans.steps import KMeans, Step, steps_of
-from veilmeans.transforms.products.engine_parameters import Chosen
+from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.transforms.kmeans.steps import KMeansSteps, Step, steps_of
+from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 REPORT = "report.html"
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -47,9 +55,9 @@ class Facts:
     """What this party's files say about a run."""
 
     config: JobConfig
-    job: KMeansJob
-    kmeans: KMeans
-    engines: Chosen
+    job: KMeansConfig
+    kmeans: KMeansSteps
+    engines: ChosenEngines
     online: Mapping[str, Any]
     offline: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -62,7 +70,7 @@ class Facts:
 def write_report(config: JobConfig, base: Path | None = None) -> Path:
     """Write the report of a run, finished or not; `base` is the folder of its configuration."""
     page = report_page(config, base)
-    with in_place(config.run_folder / REPORT) as part:
+    with replaced_file(config.run_folder / REPORT) as part:
         part.touch(mode=0o600)
         part.write_text(page, encoding="utf-8")
     return config.run_folder / REPORT
@@ -87,7 +95,7 @@ def _template() -> Template:
 
 
 def _gather(config: JobConfig) -> Facts:
-    job, folder = kmeans_job(config), config.run_folder
+    job, folder = kmeans_with_data(config), config.run_folder
     online = RunReport(folder).content
     saved, result = read_json(folder / "finished.json"), read_result(folder)
     if saved is None and not (folder / "report.json").exists():
@@ -95,7 +103,7 @@ def _gather(config: JobConfig) -> Facts:
     if saved is not None and saved["job"] != public_job(config):
         raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
     engines = _engines(config)
-    kmeans = kmeans_of(config, engines)
+    kmeans = kmeans_steps(config, engines)
     openings = online.get("openings") or ([_planned(job)] if result else [])
     done = max([0, *(each["done"] for each in online["iterations"])])
     state = _state(folder, result)
@@ -106,13 +114,13 @@ def _gather(config: JobConfig) -> Facts:
     return Facts(config, job, kmeans, engines, online, offline, result, done, state, openings, steps)
 
 
-def _engines(config: JobConfig) -> Chosen:
+def _engines(config: JobConfig) -> ChosenEngines:
     """Those of the store, whose manifest alone is read; if it is gone, those that were asked for."""
     manifest = read_json(config.store_folder / "manifest.json") or {}
-    return tuple(tuple(each) for each in manifest.get("engines", ())) or asked_engines(config)
+    return tuple(tuple(each) for each in manifest.get("engines", ())) or requested_engines(config)
 
 
-def _planned(job: KMeansJob) -> dict[str, Any]:
+def _planned(job: KMeansConfig) -> dict[str, Any]:
     """An opening whose time was not kept."""
     return {"when": None, "policy": job.reveal.model_dump(mode="json")}
 
@@ -123,7 +131,7 @@ def _state(folder: Path, result: Mapping[str, Any]) -> str:
     return "complete here" if result else "not finished"
 
 
-def _steps(job: KMeansJob, kmeans: KMeans, openings: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+def _steps(job: KMeansConfig, kmeans: KMeansSteps, openings: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
     statistics = {"minmax": "extremes", "zscore": "moments"}.get(job.normalise.method)
     named = {name for each in openings for name in ("assignments", "centroids", "inertia") if each["policy"][name]}
     opened = {"reveal-assignments" if name == "assignments" else "reveal-centres" for name in named}
@@ -155,8 +163,8 @@ def _content(facts: Facts, base: Path | None) -> dict[str, Any]:
         "stopped": facts.result.get("stopped"),
         "rows": layout.total_rows,
         "features": layout.total_features,
-        "shards": len(layout.places()),
-        "whole": runs_whole(config, facts.kmeans),
+        "shards": len(layout.row_shards()),
+        "whole": runs_in_one_call(config, facts.kmeans),
         "total": Cost.of(facts.online["stages"]),
         "total_offline": Cost.of(facts.offline["stages"]),
         "files": _files(config.run_folder),
@@ -167,7 +175,7 @@ def _content(facts: Facts, base: Path | None) -> dict[str, Any]:
         "engines": dict(zip(config.parties, facts.engines, strict=False)),
         "fingerprints": _fingerprints(config),
         "software": facts.online.get("software", {}),
-        "yaml": shown_config(config, base),
+        "yaml": redacted_config(config, base),
         **_spending(facts),
     }
 
@@ -193,7 +201,7 @@ def _spending(facts: Facts) -> dict[str, Any]:
                 "phase": known[name].phase if name in known else "",
                 "cost": costs.get(name, Cost.of({})),
                 "stages": {stage: Cost.of({stage: counts}) for stage, counts in stages.get(name, {}).items()},
-                "crossing": crossing(facts.kmeans, name) if name in known else [],
+                "crossing": message_contents(facts.kmeans, name) if name in known else [],
             }
             for name in (*known, *(name for name in stages if name not in known))
         ],
@@ -203,13 +211,13 @@ def _spending(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _told(facts: Facts) -> list[Told]:
+def _told(facts: Facts) -> list[Disclosure]:
     config = facts.config
     folder = config.offline().run_folder
     said = [read_json(folder / f"bound.{config.party}-to-{peer}.json") or {} for peer in config.peers]
     offline = [COSTS] if any("costs" in each.get("announced", {}) for each in said) else []
     offline += [KEY] if facts.kmeans.engines.cipher else []
-    return told(config, facts.job, facts.openings, facts.done, offline)
+    return disclosures(config, facts.job, facts.openings, facts.done, offline)
 
 
 def _files(folder: Path) -> list[tuple[str, str, int]]:

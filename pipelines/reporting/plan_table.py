@@ -13,14 +13,14 @@ from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
-from veilmeans.pipelines.planning.plan_schema import EngineChoice, JobPlan, Json, Offline, Seconds, Traffic
-from veilmeans.pipelines.planning.plan_vs_run import _TIMES, Comparison, Side, compare
+from veilmeans.pipelines.planning.plan_schema import JobPlan, Json, Offline, Seconds, SelectedEngine, Traffic
+from veilmeans.pipelines.planning.plan_vs_run import _TIMES, PlanVsRun, Side, compare_with_run
 from veilmeans.pipelines.planning.units import seconds, short, size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.steps import Step
 
 
-def show_comparison(found: Comparison) -> RenderableType:
+def show_comparison(found: PlanVsRun) -> RenderableType:
     """Two tables: what crossed, and the seconds."""
     title = f"{found.party} in run {found.run!r}, {found.iterations:,} iterations: planned, measured"
     crossed = table("step", "", "rounds", "messages", "sent", "±%", "received", "±%", title=title)
@@ -67,7 +67,7 @@ def _found(config: JobConfig, run: str | None) -> tuple[Json, RenderableType]:
     if run is None:
         plan = plan_ahead(config)
         return plan.to_json(), show_plan(plan)
-    compared = compare(config, None if run == _THIS else run)
+    compared = compare_with_run(config, None if run == _THIS else run)
     return compared.to_json(), show_comparison(compared)
 
 
@@ -203,7 +203,7 @@ def _store(offline: Offline) -> list[tuple[str, str]]:
     return lines
 
 
-def _engines(engines: Sequence[EngineChoice]) -> Table:
+def _engines(engines: Sequence[SelectedEngine]) -> Table:
     """What each engine would take in an iteration, and what decides."""
     found = plain_table("engines of the cross products: an iteration online, then offline")
     for column in ("product", "beaver", "he", "engine and why"):

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from veilmeans.transforms.rounds.stage_metrics import watched_by
+from veilmeans.transforms.rounds.stage_metrics import watch_stages
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def counting_shards(what: str, total: int, console: Console | None = None) -> It
         if not console.is_terminal and passed % quarter == 0:
             log.info("%s: %d of %d shards", what, passed, total)
 
-    with watched_by(saw):
+    with watch_stages(saw):
         if not console.is_terminal:
             yield
             return
@@ -77,7 +77,7 @@ class TrainProgress:
         """Watch the stages of this process; `done` iterations were complete before."""
         self._done = self._first = done
         self._began = self._last = time.monotonic()
-        with watched_by(self._saw):
+        with watch_stages(self._saw):
             if not self._console.is_terminal:
                 yield
                 return

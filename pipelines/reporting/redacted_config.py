@@ -15,7 +15,7 @@ from veilmeans.schemas.config import JobConfig
 _PATHS = {"certificate", "key", "seed", "storage", "scratch", "outbox", "data"}
 
 
-def shown_config(config: JobConfig, base: Path | None = None) -> str:
+def redacted_config(config: JobConfig, base: Path | None = None) -> str:
     """YAML; `base` is the folder of the file that it was read from."""
     content = config.model_dump(mode="json", exclude_unset=True)
     if "options" in content.get("engine", {}):

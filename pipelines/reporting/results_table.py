@@ -9,7 +9,7 @@ import pyarrow.parquet
 from rich.console import Console
 from rich.table import Table
 
-from veilmeans.io.storage.atomic_files import in_place
+from veilmeans.io.storage.atomic_files import replaced_file
 from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, RESULT, read_result
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
@@ -38,13 +38,13 @@ def write_assignments_csv(config: JobConfig, file: Path) -> None:
             f"run {config.run!r} has opened no assignments to {config.party}: has it been trained, and does "
             "kmeans.reveal.assignments name it?"
         )
-    with in_place(file) as part:
+    with replaced_file(file) as part:
         pa.csv.write_csv(pa.parquet.read_table(source), part)
 
 
 def _table(config: JobConfig) -> Table:
     """One column for each cluster."""
-    clusters = config.needed_kmeans.clusters
+    clusters = config.required_kmeans.clusters
     shown = min(clusters, _CLUSTERS)
     title = f"run {config.run!r}: what {config.party} has learned"
     table = Table("cluster", *map(str, range(shown)), title=title)

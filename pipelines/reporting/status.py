@@ -5,9 +5,9 @@ import json
 from rich.table import Table
 
 from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, read_result
-from veilmeans.io.storage.run_report import RunReport, sent
+from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.io.storage.triple_store import TripleStore
-from veilmeans.schemas.config import JobConfig, kmeans_job
+from veilmeans.schemas.config import JobConfig, kmeans_with_data
 from veilmeans.schemas.errors import StorageError
 
 
@@ -28,7 +28,7 @@ def _before(config: JobConfig) -> list[tuple[str, str]]:
 
 
 def _store(config: JobConfig) -> tuple[str, str]:
-    name = f"triple store {config.needed_triples.store!r}"
+    name = f"triple store {config.required_triples.store!r}"
     try:
         store = TripleStore.open(config.store_folder)
     except StorageError:
@@ -40,7 +40,7 @@ def _store(config: JobConfig) -> tuple[str, str]:
 
 
 def _during(config: JobConfig) -> list[tuple[str, str]]:
-    folder, job = config.run_folder, kmeans_job(config)
+    folder, job = config.run_folder, kmeans_with_data(config)
     peers = [peer for peer in config.parties if peer != config.party]
     agreed = all((folder / f"bound.{peer}-to-{config.party}.json").exists() for peer in peers)
     numbers = [int(file.stem) for file in (folder / "checkpoints").glob("*.arrow")]
@@ -49,7 +49,7 @@ def _during(config: JobConfig) -> list[tuple[str, str]]:
         assigned = f"assigned to clusters of {job.predict.model!r}" if 1 in numbers else "not assigned yet"
         iterations = ("new rows", assigned)
     report = RunReport(folder).content
-    cost = f"{report['seconds']:.1f} s, {sent(report['stages']) / 1e6:,.2f} MB sent"
+    cost = f"{report['seconds']:.1f} s, {bytes_sent(report['stages']) / 1e6:,.2f} MB sent"
     return [
         ("handshake", "agreed with all" if agreed else "not yet"),
         iterations,

@@ -9,24 +9,29 @@ from veilmeans.io.exchange.connections import load_identity, load_peer_certifica
 from veilmeans.io.sources.column_encoding import HOT
 from veilmeans.io.sources.scan import Scan
 from veilmeans.pipelines.session.kmeans_from_config import not_agreed
-from veilmeans.pipelines.session.trained_model import Model
-from veilmeans.schemas.column_names import numbered, parts_of
+from veilmeans.pipelines.session.trained_model import TrainedModel
+from veilmeans.schemas.column_names import numbered, ranges_of
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import PROTOCOL_VERSION, Terms
-from veilmeans.schemas.kmeans_config import KMeansJob
-from veilmeans.transforms.products.engine_parameters import Chosen
+from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 
 def train_terms(
-    config: JobConfig, job: KMeansJob, scan: Scan, engines: Chosen, binding: str, model: Model | None = None
+    config: JobConfig,
+    job: KMeansConfig,
+    scan: Scan,
+    engines: ChosenEngines,
+    binding: str,
+    model: TrainedModel | None = None,
 ) -> dict[str, Terms]:
     """What each peer is told: the job, and a digest of the rows' ids that only the two of us can compare."""
     fields = job.model_dump(mode="json", exclude=not_agreed(job))
     settled = [f"{party} {'/'.join(each)}" for party, each in zip(config.parties, engines, strict=True)]
     agreed = {
         **agreed_terms(config),
-        "triples.store": config.needed_triples.store,
+        "triples.store": config.required_triples.store,
         "kmeans.id": "set" if job.id else "not set",
         "engines of the store": settled,
         **_flat("kmeans", fields),
@@ -46,7 +51,7 @@ def train_terms(
     return {peer: Terms(agreed, announced.get(peer, {}), binding) for peer in config.peers}
 
 
-def _of_model(model: Model | None) -> dict[str, Any]:
+def _of_model(model: TrainedModel | None) -> dict[str, Any]:
     """Both have the model of one training, and all of it."""
     if model is None:
         return {}
@@ -57,7 +62,7 @@ def _columns(scan: Scan) -> list[Any]:
     """The columns' names; "0", "1", … are alike whether a file has such names or none."""
     count = len(scan.columns)
     alike = all(name == str(number) for number, name in enumerate(scan.columns))
-    return parts_of(numbered(count) if alike else scan.columns)
+    return ranges_of(numbered(count) if alike else scan.columns)
 
 
 def _kinds(scan: Scan) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.pipelines.session.session import log
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import VeilmeansError, recall
+from veilmeans.schemas.errors import VeilmeansError, recover_error
 from veilmeans.transforms.rounds.stage_metrics import Tally
 
 
@@ -25,7 +25,7 @@ def run_pipeline(config: JobConfig, build: Callable[[beam.Pipeline], object]) ->
         try:
             return _run_once(config, build)
         except Exception as error:
-            known = recall(error)
+            known = recover_error(error)
             if known is not None:
                 raise known from None
             if not left:

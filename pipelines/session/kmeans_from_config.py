@@ -5,19 +5,19 @@ from math import ceil, log2
 from typing import Any
 
 from veilmeans.crypto.fixed_point import FRACTION_BITS
-from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.pipelines.session.joint_scaling import aggregate_work
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.digests import digest_of_values
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import KMeansJob
-from veilmeans.schemas.layout import Block, Layout, columns_per_shard
-from veilmeans.transforms.kmeans.centroid_update import Centres
+from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.schemas.layout import Layout, ShardShape, columns_per_shard
+from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.column_sums import product_protocol
-from veilmeans.transforms.kmeans.steps import KMeans
-from veilmeans.transforms.offline.requirements import Plan, Work
-from veilmeans.transforms.primitives.argmin_tree import Tree
-from veilmeans.transforms.products.engine_parameters import Bounds, Chosen, Engines
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.offline.requirements import StepShapes, StoreRequirements
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree
+from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 from veilmeans.transforms.rounds.trace import Shapes
 
 _ROOM = 62
@@ -28,30 +28,30 @@ _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
 
 
-def job_plan(config: JobConfig, chosen: Chosen | None = None) -> Plan:
+def store_requirements(config: JobConfig, chosen: ChosenEngines | None = None) -> StoreRequirements:
     """The plan of the one job in a configuration, with the engines chosen for it."""
     if config.kmeans is not None:
-        kmeans = kmeans_of(config, chosen)
+        kmeans = kmeans_steps(config, chosen)
         return kmeans.plan(aggregate_work(config.kmeans, kmeans.layout))
     if config.sums is None:
         raise ConfigError(f"the configuration of {config.party} has no job: add `kmeans:` or `sums:`")
-    rows = config.needed_triples.rows
+    rows = config.required_triples.rows
     if rows is None:
         raise ConfigError(f"the configuration of {config.party} needs triples.rows: how many rows the data have")
-    works = (Work(product_protocol(0, 0), partial(_one_column, len(config.parties))),)
-    return Plan.of_rows(works, rows, config.engine.rows_per_shard)
+    works = (StepShapes(product_protocol(0, 0), partial(_one_column, len(config.parties))),)
+    return StoreRequirements.of_rows(works, rows, config.engine.rows_per_shard)
 
 
-def rows_of(config: JobConfig) -> int:
+def total_rows(config: JobConfig) -> int:
     """How many rows the job in a configuration has."""
-    return kmeans_of(config).layout.total_rows if config.kmeans is not None else job_plan(config).rows
+    return kmeans_steps(config).layout.total_rows if config.kmeans is not None else store_requirements(config).rows
 
 
 def job_digest(config: JobConfig) -> str:
     """Equal for equal jobs and shapes; found before engines are chosen, so without the plan of a K-means job."""
     if config.kmeans is None:
-        return job_plan(config).digest()
-    kmeans, asked = kmeans_of(config), [config.kmeans.engines_of(party) for party in config.parties]
+        return store_requirements(config).digest()
+    kmeans, asked = kmeans_steps(config), [config.kmeans.engines_of(party) for party in config.parties]
     extra = [stage.name for work in aggregate_work(config.kmeans, kmeans.layout) for stage in work.protocol.stages()]
     sparse = [config.kmeans.sparse.get(party) for party in config.parties]
     public = [None if each is None else each.model_dump() for each in (*asked, *sparse)]
@@ -66,12 +66,12 @@ def store_iterations(config: JobConfig) -> int:
     return asked or (job.max_iter if job else 1)
 
 
-def _one_column(parties: int, block: Block) -> list[Shapes]:
+def _one_column(parties: int, block: ShardShape) -> list[Shapes]:
     """What is asked for does not depend on how many columns a party has."""
     return [{"x": ((block.rows, 1), "uint64")}] * parties
 
 
-def layout_of(config: JobConfig, job: KMeansJob) -> Layout:
+def layout_of(config: JobConfig, job: KMeansConfig) -> Layout:
     """Who owns what."""
     rows, features = (
         tuple(value[name] if isinstance(value, dict) else value for name in config.parties)
@@ -80,27 +80,27 @@ def layout_of(config: JobConfig, job: KMeansJob) -> Layout:
     return Layout(job.layout == "vertical", rows, features, config.engine.rows_per_shard)
 
 
-def kmeans_of(config: JobConfig, chosen: Chosen | None = None) -> KMeans:
+def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMeansSteps:
     """The protocols of a K-means job; a ConfigError if its bounds leave too little room.
 
     `chosen`: the engines of each party's products. Before they are, `auto` stands for `beaver`.
     """
-    job = config.needed_kmeans
+    job = config.required_kmeans
     layout = layout_of(config, job)
     tree = _tree(job, layout)
-    centres = Centres(
+    centres = CentroidUpdate(
         count_bits=layout.total_rows.bit_length(),
         magnitude=_magnitude(job),
         tol=0 if job.predict else job.tol,
         inertia=bool(job.reveal.inertia),
     )
     _check_room(job, layout, centres)
-    engines = _engines(config, chosen or asked_engines(config))
+    engines = _engines(config, chosen or requested_engines(config))
     predicts = job.predict is not None
-    return KMeans(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines, predicts)
+    return KMeansSteps(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines, predicts)
 
 
-def asked_engines(config: JobConfig) -> Chosen:
+def requested_engines(config: JobConfig) -> ChosenEngines:
     """The engines as configured, `beaver` where the planner is to choose."""
     job = config.kmeans
     if job is None:
@@ -109,30 +109,30 @@ def asked_engines(config: JobConfig) -> Chosen:
     return tuple(tuple("he" if name == "he" else "beaver" for name in (e.distance, e.update)) for e in asked)
 
 
-def _magnitude(job: KMeansJob) -> int:
+def _magnitude(job: KMeansConfig) -> int:
     """Normalised values are at most 2^magnitude, in their last bit."""
     return FRACTION_BITS + max(0, ceil(log2(max(map(abs, job.interval)))))
 
 
-def bounds_of(config: JobConfig) -> Bounds:
+def he_bounds(config: JobConfig) -> HEBounds:
     """What homomorphic products of a K-means job may assume."""
-    job = config.needed_kmeans
+    job = config.required_kmeans
     whole = tuple(party in job.sparse and job.sparse[party].whole for party in config.parties)
-    return Bounds(layout_of(config, job), job.clusters, _magnitude(job), whole, store_iterations(config))
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), whole, store_iterations(config))
 
 
-def cipher_of(config: JobConfig) -> Cipher:
+def scheme_parameters(config: JobConfig) -> SchemeParameters:
     """The cryptosystem of a K-means job's homomorphic products, if it has any."""
-    cipher = config.needed_kmeans.cipher
-    return Cipher(cipher.scheme, cipher.bits)
+    cipher = config.required_kmeans.cipher
+    return SchemeParameters(cipher.scheme, cipher.bits)
 
 
-def _engines(config: JobConfig, chosen: Chosen) -> Engines:
+def _engines(config: JobConfig, chosen: ChosenEngines) -> EngineParameters:
     """A prediction has no update: what stands there decides nothing."""
-    cipher, bounds = cipher_of(config), bounds_of(config)
-    update = bounds.update if config.needed_kmeans.predict is None else bounds.distance
+    cipher, bounds = scheme_parameters(config), he_bounds(config)
+    update = bounds.update if config.required_kmeans.predict is None else bounds.distance
     try:
-        return Engines(
+        return EngineParameters(
             tuple(bounds.distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
             tuple(update(i, cipher) if each[1] == "he" else None for i, each in enumerate(chosen)),
         )
@@ -143,7 +143,7 @@ def _engines(config: JobConfig, chosen: Chosen) -> Engines:
         ) from None
 
 
-def _tree(job: KMeansJob, layout: Layout) -> Tree:
+def _tree(job: KMeansConfig, layout: Layout) -> ArgminTree:
     """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w.
 
     Centroids lie in an interval of width w, values in one that is wider by m on each side, W = w + 2m. For a value's
@@ -165,10 +165,10 @@ def _tree(job: KMeansJob, layout: Layout) -> Tree:
         drop = bits - _WORD if 0 < bits - _WORD <= _DROP else 0
     if bits - drop < 2:
         raise ConfigError(f"kmeans.drop_bits is {drop}, and distances have {bits} bits: leave at least 2 of them")
-    return Tree(compare_bits=bits, drop=drop)
+    return ArgminTree(compare_bits=bits, drop=drop)
 
 
-def _check_room(job: KMeansJob, layout: Layout, centres: Centres) -> None:
+def _check_room(job: KMeansConfig, layout: Layout, centres: CentroidUpdate) -> None:
     """Norms, the centroids' movement and the inertia must fit."""
     low, high = job.normalise.interval
     d, bound, within = layout.total_features, max(abs(low), abs(high)), _shown((low, high))
@@ -210,13 +210,13 @@ _ITERATIONS = 10
 """In one pipeline, where each is one call."""
 
 
-def runs_whole(config: JobConfig, kmeans: KMeans) -> bool:
+def runs_in_one_call(config: JobConfig, kmeans: KMeansSteps) -> bool:
     """Whether all rounds of an iteration run in one call here."""
     rounds = config.engine.rounds
     return rounds == "whole" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
 
 
-def not_agreed(job: KMeansJob) -> dict[str, Any]:
+def not_agreed(job: KMeansConfig) -> dict[str, Any]:
     """The fields that parties need not have alike, as pydantic excludes them."""
     if job.predict is None:
         return dict.fromkeys({*LOCAL_FIELDS, "predict"}, True)
@@ -225,7 +225,7 @@ def not_agreed(job: KMeansJob) -> dict[str, Any]:
 
 def check_command(config: JobConfig, predicts: bool) -> None:
     """Refuse a configuration that is for the other command."""
-    predict = config.needed_kmeans.predict
+    predict = config.required_kmeans.predict
     if predict is not None and not predicts:
         raise ConfigError(
             f"run {config.run!r} predicts with the model {predict.model!r} (kmeans.predict): run `veilmeans predict`"
@@ -237,6 +237,6 @@ def check_command(config: JobConfig, predicts: bool) -> None:
         )
 
 
-def iterations_at_once(config: JobConfig, whole: bool) -> int:
+def iterations_per_pipeline(config: JobConfig, whole: bool) -> int:
     """How many iterations are one pipeline."""
-    return config.needed_kmeans.iterations_per_pipeline or (_ITERATIONS if whole else 1)
+    return config.required_kmeans.iterations_per_pipeline or (_ITERATIONS if whole else 1)

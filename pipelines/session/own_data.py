@@ -7,14 +7,14 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from veilmeans.io.sources.column_encoding import HOT, Treatment, of_kind
-from veilmeans.io.sources.encode import REFUSED, Beyond, encode_source
+from veilmeans.io.sources.column_encoding import HOT, EncodingRules, of_kind
+from veilmeans.io.sources.encode import REFUSE_OUT_OF_RANGE, OutOfRange, encode_source
 from veilmeans.io.sources.scaling import Scaling, check_zeros, scale_columns
 from veilmeans.io.sources.scan import Scan, scan_source
-from veilmeans.io.storage.encoded_shards import Prepared
+from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.pipelines.session.trained_model import load_model
 from veilmeans.schemas.column_names import brief
-from veilmeans.schemas.config import JobConfig, declared, kmeans_job
+from veilmeans.schemas.config import JobConfig, declared_shape, kmeans_with_data
 from veilmeans.schemas.errors import ConfigError, InputError
 
 _HOW = "`veilmeans inspect` tells the command that corrects it"
@@ -25,9 +25,9 @@ def scan_data(config: JobConfig, storage: Path | None = None) -> Scan:
 
     `storage`: where it is kept instead of our own.
     """
-    job = kmeans_job(config)
-    rows, features = declared(config, job)
-    scan = look_at_data(config, storage)
+    job = kmeans_with_data(config)
+    rows, features = declared_shape(config, job)
+    scan = scan_own_data(config, storage)
     if scan.rows != rows:
         raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}; {_HOW}")
     if len(scan.columns) != features:
@@ -38,12 +38,12 @@ def scan_data(config: JobConfig, storage: Path | None = None) -> Scan:
     return scan
 
 
-def look_at_data(config: JobConfig, storage: Path | None = None) -> Scan:
+def scan_own_data(config: JobConfig, storage: Path | None = None) -> Scan:
     """The first pass, whatever the configuration says about rows and columns."""
-    job = kmeans_job(config)
+    job = kmeans_with_data(config)
     FileSystems.set_options(PipelineOptions(list(config.engine.options)))
-    treatment = Treatment(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
-    _, features = declared(config, job)
+    treatment = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
+    _, features = declared_shape(config, job)
     model = load_model(config)
     known = None if model is None else model.fields(job)
     folder = _folder(storage or config.storage)
@@ -52,7 +52,7 @@ def look_at_data(config: JobConfig, storage: Path | None = None) -> Scan:
 
 def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
     """How our columns are normalised, or None where that depends on the others' rows."""
-    normalise, model = kmeans_job(config).normalise, load_model(config)
+    normalise, model = kmeans_with_data(config).normalise, load_model(config)
     if model is not None:
         return model.scaling
     if normalise.aggregate:
@@ -81,20 +81,20 @@ def _check_from_zero(scan: Scan, low: tuple[float, ...]) -> None:
         )
 
 
-def encode_data(config: JobConfig, scan: Scan, scaling: Scaling, storage: Path | None = None) -> Prepared:
+def encode_data(config: JobConfig, scan: Scan, scaling: Scaling, storage: Path | None = None) -> EncodedData:
     """The second pass: encoded shards, unless they are there already."""
-    job = kmeans_job(config)
-    beyond = REFUSED
+    job = kmeans_with_data(config)
+    beyond = REFUSE_OUT_OF_RANGE
     if job.predict is not None:
         advice = "raise kmeans.predict.margin at all parties, or set kmeans.predict.outside to clip"
-        beyond = Beyond(job.predict.outside == "clip", advice)
+        beyond = OutOfRange(job.predict.outside == "clip", advice)
     folder = _folder(storage or config.storage)
     return encode_source(scan, scaling, job.interval, config.engine.rows_per_shard, folder, beyond)
 
 
-def check_whole(config: JobConfig, prepared: Prepared) -> None:
+def check_integer_valued(config: JobConfig, prepared: EncodedData) -> None:
     """Refuse fractions where all were told that our normalised values are whole numbers."""
-    job = kmeans_job(config)
+    job = kmeans_with_data(config)
     told = job.sparse.get(config.party)
     if told is not None and told.whole and not prepared.whole:
         raise InputError(

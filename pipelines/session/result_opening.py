@@ -19,43 +19,43 @@ from veilmeans.io.storage.encoded_shards import read_ids
 from veilmeans.io.storage.result_files import write_assignments, write_centroids, write_result
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
-from veilmeans.pipelines.session.trained_model import Finished
+from veilmeans.pipelines.session.trained_model import FinishedRun
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import RevealConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.open_results import OPENED, Policy, _build, open_centres
-from veilmeans.transforms.kmeans.party_state import kept, read_centroids, stopped
+from veilmeans.transforms.kmeans.open_results import OPENED, RevealPolicy, _build, open_centroids
+from veilmeans.transforms.kmeans.party_state import checkpoints_of, has_stopped, read_centroids
 from veilmeans.transforms.rounds.executor import Tallies, counts_of, run_bare
 
 
-def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> Policy:
+def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
     """The policy by the parties' places."""
 
     def members(names: Sequence[str]) -> frozenset[int]:
         return frozenset(config.parties.index(name) for name in names)
 
-    return Policy(
+    return RevealPolicy(
         layout,
         members(reveal.assignments),
         members(reveal.centroids),
         reveal.columns == "all",
         members(reveal.inertia),
-        f"-{digest_of(reveal)}",
+        f"-{policy_digest(reveal)}",
     )
 
 
-def digest_of(reveal: RevealConfig) -> str:
+def policy_digest(reveal: RevealConfig) -> str:
     """A short name of a policy."""
     return hashlib.sha256(reveal.model_dump_json().encode()).hexdigest()[:12]
 
 
-def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object]:
+def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, object]:
     """Open what the policy names; what this party got, as written to `result.json`."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished.job.kmeans.layout, reveal)
-    checkpoint = read_shares(finished, policy, kept(finished.job.seat.open()))
+    checkpoint = read_shares(finished, policy, checkpoints_of(finished.job.context.open()))
     require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
     found = _told(finished, checkpoint)
@@ -74,16 +74,16 @@ def reveal_results(finished: Finished, reveal: RevealConfig) -> dict[str, object
     return found
 
 
-def _told(finished: Finished, checkpoint: Arrays) -> dict[str, object]:
+def _told(finished: FinishedRun, checkpoint: Arrays) -> dict[str, object]:
     """What a result says besides what was opened."""
     config = finished.config
-    predict = config.needed_kmeans.predict
+    predict = config.required_kmeans.predict
     if predict is not None:
         return {"run": config.run, "model": predict.model}
-    return {"run": config.run, "iterations": finished.done, "stopped": stopped(checkpoint)}
+    return {"run": config.run, "iterations": finished.done, "stopped": has_stopped(checkpoint)}
 
 
-def read_shares(finished: Finished, policy: Policy, store: Checkpoints) -> Arrays:
+def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints) -> Arrays:
     """The last checkpoint, and the centroids as "mu" where they are opened; damage is told before anything is sent."""
     checkpoint = store.read(finished.done)
     if not policy.centroids:
@@ -91,7 +91,7 @@ def read_shares(finished: Finished, policy: Policy, store: Checkpoints) -> Array
     return {**checkpoint, "mu": read_centroids(finished.job, store, finished.done)}
 
 
-def require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> None:
+def require_inertia(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> None:
     if policy.inertia and "inertia" not in checkpoint:
         raise ConfigError(
             f"run {finished.config.run!r} kept no inertia, because kmeans.reveal.inertia named nobody when it was "
@@ -99,13 +99,13 @@ def require_inertia(finished: Finished, policy: Policy, checkpoint: Arrays) -> N
         )
 
 
-def _write_assignments(finished: Finished) -> Path:
+def _write_assignments(finished: FinishedRun) -> Path:
     """The rows that this party has, with their clusters."""
     return write_assignments(finished.config.run_folder, finished.id or "row", _labelled(finished))
 
 
-def _labelled(finished: Finished) -> Iterator[tuple[pa.Array, Array]]:
-    store, me = kept(finished.job.seat.open()), finished.config.me.index
+def _labelled(finished: FinishedRun) -> Iterator[tuple[pa.Array, Array]]:
+    store, me = checkpoints_of(finished.job.context.open()), finished.config.me.index
     for shard in finished.job.shards:
         place = finished.job.place(shard)
         if place.owner in (None, me):
@@ -113,7 +113,7 @@ def _labelled(finished: Finished) -> Iterator[tuple[pa.Array, Array]]:
             yield read_ids(finished.job.prepared, place.index), labels
 
 
-def _open_centres(finished: Finished, policy: Policy, checkpoint: Arrays) -> tuple[Arrays, Tallies]:
+def _open_centres(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, Tallies]:
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
@@ -121,10 +121,10 @@ def _open_centres(finished: Finished, policy: Policy, checkpoint: Arrays) -> tup
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
     tallies: Tallies = {}
-    return run_bare(open_centres(policy), finished.seated().seat.open(), {0: state}, tallies)[0], tallies
+    return run_bare(open_centroids(policy), finished.seated().context.open(), {0: state}, tallies)[0], tallies
 
 
-def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[str, object]:
+def _write_centres(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:
     found: dict[str, object] = {}
     if "total" in opened:
         found["inertia"] = max(0.0, float(fixed.decode(opened["total"])[0]))
@@ -135,10 +135,10 @@ def _write_centres(finished: Finished, policy: Policy, opened: Arrays) -> dict[s
     return found
 
 
-def _scale_and_names(finished: Finished, policy: Policy, opened: Arrays) -> tuple[Scaling, Sequence[str]]:
+def _scale_and_names(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> tuple[Scaling, Sequence[str]]:
     """How to read the opened columns: by my own scale, or by everyone's."""
     config = finished.config
-    if not policy.tells_scale(config.me.index):
+    if not policy.opens_scale(config.me.index):
         return finished.scaling, finished.columns
     shift, factor, names = [], [], []
     for i, party in enumerate(config.parties):

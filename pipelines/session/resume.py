@@ -12,14 +12,14 @@ from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.atomic_files import write_text
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
-from veilmeans.transforms.kmeans.party_state import Job, kept
+from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 
 log = logging.getLogger(__name__)
 
 
-def newest_checkpoint(config: JobConfig, job: Job) -> int:
+def newest_checkpoint(config: JobConfig, job: PartyJob) -> int:
     """How many iterations are done (-1: none has begun), if the messages after them are still there."""
-    newest = kept(job.seat.open()).newest()
+    newest = checkpoints_of(job.context.open()).newest()
     mark = _collected(config)
     needed = _number(mark) if mark.exists() else -1
     if newest < needed:
@@ -39,7 +39,7 @@ def _number(mark: Path) -> int:
         raise StorageError(f"{mark} cannot be read: restore it from a backup, or start a new run id") from None
 
 
-def collect(exchange: Exchange, config: JobConfig, before: int) -> None:
+def drop_messages(exchange: Exchange, config: JobConfig, before: int) -> None:
     """Drop the messages of iterations to which nobody goes back.
 
     Who has sent us something in an iteration has its checkpoint, so nobody needs messages of those before; the ones of

@@ -16,14 +16,14 @@ from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 log = logging.getLogger(__name__)
 FAREWELL = "farewell"
 
 
 @contextmanager
-def seated(config: JobConfig) -> Iterator[Exchange]:
+def open_session(config: JobConfig) -> Iterator[Exchange]:
     """The party's gateway is open and its exchange connected."""
     try:
         config.run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -31,7 +31,7 @@ def seated(config: JobConfig) -> Iterator[Exchange]:
         raise disk_error(config.run_folder, error) from None
     with embedded_gateway(config):
         exchange = open_exchange(config)
-        exchange.forgive(config.run)
+        exchange.forget_refusal(config.run)
         yield exchange
 
 
@@ -41,7 +41,7 @@ def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
     return hmac.digest(key, digest + job.encode(), "sha256").hex()
 
 
-def say_farewell(exchange: Exchange, config: JobConfig, iteration: int, patience: float = 0.0) -> bool:
+def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, patience: float = 0.0) -> bool:
     """Tell the peers that we have what we need, wait until they have, drop the run's messages; whether all have.
 
     A party must not close its gateway while a peer may still have to send again. `patience`: for how many seconds
@@ -51,10 +51,10 @@ def say_farewell(exchange: Exchange, config: JobConfig, iteration: int, patience
     nothing = {"done": np.ones(1, np.uint8)}
     for peer in config.peers:
         with suppress(PeerError):  # a peer that heard us before may be gone; then its own farewell is here
-            exchange.put_all([Outgoing.of(Key(where, config.party, peer), nothing)])
+            exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), nothing)])
     try:
         for peer in config.peers:
-            get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s + patience)
+            get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s + patience)
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
         return False
@@ -63,7 +63,7 @@ def say_farewell(exchange: Exchange, config: JobConfig, iteration: int, patience
     return True
 
 
-def finished(config: JobConfig) -> bool:
+def farewell_received(config: JobConfig) -> bool:
     """Whether every member of the run has said farewell: nobody needs us any more."""
     done = _farewell_mark(config).exists()
     if done:

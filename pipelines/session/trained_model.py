@@ -10,48 +10,48 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.exchange.handshake import heard_before
-from veilmeans.io.sources.column_encoding import Encoding, Field, Treatment, names_of
+from veilmeans.io.exchange.handshake import earlier_handshake
+from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, TableEncoding, names_of
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import kind_of
-from veilmeans.io.sources.sparse_matrices import parse_runs
+from veilmeans.io.sources.sparse_matrices import parse_column_ranges
 from veilmeans.io.storage.atomic_files import write_json
-from veilmeans.io.storage.checkpoints import centres, checkpoint_file
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_of, not_agreed, runs_whole
-from veilmeans.schemas.column_names import from_parts, parts_of
-from veilmeans.schemas.config import JobConfig, kmeans_job
+from veilmeans.io.storage.checkpoints import centroids, checkpoint_file
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, not_agreed, runs_in_one_call
+from veilmeans.schemas.column_names import from_ranges, ranges_of
+from veilmeans.schemas.config import JobConfig, kmeans_with_data
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.schemas.kmeans_config import KMeansJob
-from veilmeans.transforms.kmeans.party_state import Job
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.transforms.kmeans.party_state import PartyJob
+from veilmeans.transforms.rounds.party_context import PartyContext
 
 _ALIKE = ("layout", "features", "clusters", "normalise")
 """Fields of the job in which a prediction is as its model."""
 
 
 @dataclass(frozen=True)
-class Model:
+class TrainedModel:
     """A trained run at one party. `together`: equal at parties that trained it with each other, and tells nothing."""
 
     run: str
     folder: Path
     binding: str
     iterations: int
-    encoding: Encoding
+    encoding: TableEncoding
     scaling: Scaling
     together: str
 
-    def fields(self, job: KMeansJob) -> tuple[Field, ...]:
+    def fields(self, job: KMeansConfig) -> tuple[ColumnEncoding, ...]:
         """What the columns of new rows become."""
-        treatment = Treatment(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
+        treatment = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
         _check_columns(self.run, job, self.encoding.fields)
         return self.encoding.again(treatment)
 
     def digest(self) -> str:
         """Of the shares as they lie on disk: a prediction's masks are for these and no others."""
         found = hashlib.sha256(self.binding.encode())
-        files = sorted((self.folder / centres(self.iterations)).glob("*.arrow"))
+        files = sorted((self.folder / centroids(self.iterations)).glob("*.arrow"))
         try:
             for file in (checkpoint_file(self.folder, self.iterations), *files):
                 found.update(file.read_bytes())
@@ -60,18 +60,18 @@ class Model:
         return found.hexdigest()
 
 
-def saved_run(config: JobConfig) -> Path:
+def finished_run_file(config: JobConfig) -> Path:
     """Where a finished run says what it was."""
     return config.run_folder / "finished.json"
 
 
-def read_saved(config: JobConfig) -> dict[str, Any]:
+def read_finished_run(config: JobConfig) -> dict[str, Any]:
     """What a finished run was; a StorageError if it is not here."""
-    file = saved_run(config)
+    file = finished_run_file(config)
     try:
         content: dict[str, Any] = json.loads(file.read_text())
     except FileNotFoundError:
-        what, command = ("trained", "train") if config.needed_kmeans.predict is None else ("finished", "predict")
+        what, command = ("trained", "train") if config.required_kmeans.predict is None else ("finished", "predict")
         raise StorageError(f"run {config.run!r} is not {what} here: run `veilmeans {command}` first") from None
     except (OSError, ValueError):
         raise StorageError(f"{file} cannot be read: restore it from a backup") from None
@@ -80,21 +80,21 @@ def read_saved(config: JobConfig) -> dict[str, Any]:
 
 def model_config(config: JobConfig) -> JobConfig:
     """The configuration of a prediction, at the place of its model's run."""
-    job = config.needed_kmeans
+    job = config.required_kmeans
     if job.predict is None:
         raise ConfigError(f"run {config.run!r} trains: it has no model")
     return config.model_copy(update={"run": job.predict.model})
 
 
-def load_model(config: JobConfig) -> Model | None:
+def load_model(config: JobConfig) -> TrainedModel | None:
     """The model of a prediction, checked to be fit for its job; None where the job trains."""
-    job = config.needed_kmeans
+    job = config.required_kmeans
     if job.predict is None:
         return None
     place = model_config(config)
-    if not saved_run(place).exists():
+    if not finished_run_file(place).exists():
         raise StorageError(f"the model {place.run!r} is not trained here: run `veilmeans train` with it first")
-    saved = read_saved(place)
+    saved = read_finished_run(place)
     if saved["job"].get("predict") is not None:
         raise ConfigError(f"kmeans.predict.model: the run {place.run!r} is a prediction itself; name what was trained")
     if "encoding" not in saved:
@@ -103,19 +103,19 @@ def load_model(config: JobConfig) -> Model | None:
             "train it again under a new name"
         )
     _check_alike(config, saved)
-    return Model(
+    return TrainedModel(
         place.run,
         place.run_folder,
         saved["binding"],
         saved["iterations"],
-        Encoding.from_json(saved["encoding"]),
+        TableEncoding.from_json(saved["encoding"]),
         Scaling(tuple(saved["shift"]), tuple(saved["factor"])),
         _together(place, saved["binding"]),
     )
 
 
 def _check_alike(config: JobConfig, saved: dict[str, Any]) -> None:
-    here = {"parties": list(config.parties), **_flat(config.needed_kmeans.model_dump(mode="json"))}
+    here = {"parties": list(config.parties), **_flat(config.required_kmeans.model_dump(mode="json"))}
     there = {"parties": saved["parties"], **_flat(saved["job"])}
     for name, value in there.items():
         if here[name] != value:
@@ -134,7 +134,7 @@ def _shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else "nothing" if value is None else str(value)
 
 
-def _check_columns(model: str, job: KMeansJob, known: tuple[Field, ...]) -> None:
+def _check_columns(model: str, job: KMeansConfig, known: tuple[ColumnEncoding, ...]) -> None:
     """What the configuration says about columns, if it says something, must be what was trained."""
     said: dict[str, tuple[object, object]] = {
         "columns": (job.columns, _columns_as_said(job, known)),
@@ -149,19 +149,19 @@ def _check_columns(model: str, job: KMeansJob, known: tuple[Field, ...]) -> None
             )
 
 
-def _columns_as_said(job: KMeansJob, known: tuple[Field, ...]) -> tuple[str, ...]:
+def _columns_as_said(job: KMeansConfig, known: tuple[ColumnEncoding, ...]) -> tuple[str, ...]:
     """The columns of the fields; in the words of the job, if it has the same by number."""
     names = tuple(names_of(known)) if known[0].chosen else tuple(field.name for field in known)
     if kind_of(job.data or "") not in ("npz", "svmlight"):
         return names
-    runs = parse_runs(job.data or "", job.columns)
+    runs = parse_column_ranges(job.data or "", job.columns)
     return job.columns if tuple(str(i) for first, last in runs for i in range(first, last)) == names else names
 
 
 def _together(place: JobConfig, binding: str) -> str:
     """A digest of what all parties' handshakes of the training were bound to."""
     peers = {peer: Terms({}) for peer in place.parties if peer != place.party}
-    heard = heard_before(place.run_folder, place.party, peers)
+    heard = earlier_handshake(place.run_folder, place.party, peers)
     if heard is None:
         raise StorageError(f"{place.run_folder} lacks what the peers said (bound.….json): restore it from a backup")
     bindings = [binding if party == place.party else heard[party].binding for party in place.parties]
@@ -169,54 +169,54 @@ def _together(place: JobConfig, binding: str) -> str:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """A run whose iterations are done, at one party: what can be opened of it, and how to read it.
 
     `encoding`: how its rows became columns, for a prediction with it.
     """
 
     config: JobConfig
-    job: Job
+    job: PartyJob
     done: int
     scaling: Scaling
     columns: Sequence[str]
     id: str | None
-    encoding: Encoding
+    encoding: TableEncoding
 
-    def seated(self) -> Job:
+    def seated(self) -> PartyJob:
         """The job at the seat from which results are opened."""
-        return replace(self.job, seat=replace(self.job.seat, iteration=self.done))
+        return replace(self.job, context=replace(self.job.context, iteration=self.done))
 
     def save(self) -> None:
         """So that more can be opened, and rows assigned, when the data are gone."""
         content = {
             "parties": self.config.parties,
             "job": public_job(self.config),
-            "binding": self.job.seat.binding,
+            "binding": self.job.context.binding,
             "iterations": self.done,
             "prepared": str(self.job.prepared),
             "shift": self.scaling.shift,
             "factor": self.scaling.factor,
-            "columns": parts_of(self.columns),
+            "columns": ranges_of(self.columns),
             "id": self.id,
             "encoding": self.encoding.to_json(),
         }
-        write_json(saved_run(self.config), content)
+        write_json(finished_run_file(self.config), content)
 
     @classmethod
-    def load(cls, config: JobConfig) -> "Finished":
-        saved = read_saved(config)
+    def load(cls, config: JobConfig) -> "FinishedRun":
+        saved = read_finished_run(config)
         if saved["job"] != public_job(config):
             raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
-        kmeans = kmeans_of(config)
-        seat = Seat(config, saved["binding"])
-        job = Job(kmeans, seat, Path(saved["prepared"]), runs_whole(config, kmeans))
+        kmeans = kmeans_steps(config)
+        context = PartyContext(config, saved["binding"])
+        job = PartyJob(kmeans, context, Path(saved["prepared"]), runs_in_one_call(config, kmeans))
         scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
-        encoding = Encoding.from_json(saved.get("encoding", {"fields": [], "means": []}))
-        return cls(config, job, saved["iterations"], scaling, from_parts(saved["columns"]), saved["id"], encoding)
+        encoding = TableEncoding.from_json(saved.get("encoding", {"fields": [], "means": []}))
+        return cls(config, job, saved["iterations"], scaling, from_ranges(saved["columns"]), saved["id"], encoding)
 
 
 def public_job(config: JobConfig) -> dict[str, Any]:
     """What a finished run was, but for what each party may choose by itself or later."""
-    job = kmeans_job(config)
+    job = kmeans_with_data(config)
     return job.model_dump(mode="json", exclude={**not_agreed(job), "reveal": True})

@@ -5,12 +5,12 @@ import numpy as np
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.storage.he_keyring import load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.session.kmeans_from_config import asked_engines, job_digest, job_plan
+from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, store_requirements
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
-from veilmeans.schemas.message import Key
-from veilmeans.transforms.products.engine_parameters import Chosen
+from veilmeans.schemas.message import MessageKey
+from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 _STAGE = "triples"
 
@@ -20,15 +20,15 @@ def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     job_digest(config)  # a mistake in the configuration is told before a missing store
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
-    store.require(iterations=iterations, plan=job_plan(config, settled_engines(config, store)).digest())
+    store.require(iterations=iterations, plan=store_requirements(config, store_engines(config, store)).digest())
     if any("he" in chosen for chosen in store.manifest.engines):
         load_keyring(config.store_folder, config.me)  # keys that are missing are told before anything is sent
     return store
 
 
-def settled_engines(config: JobConfig, store: TripleStore) -> Chosen:
+def store_engines(config: JobConfig, store: TripleStore) -> ChosenEngines:
     """The engines that a store was made for."""
-    return store.manifest.engines or asked_engines(config)
+    return store.manifest.engines or requested_engines(config)
 
 
 def _check_engines(config: JobConfig, manifest: Manifest) -> None:
@@ -59,10 +59,10 @@ def claim_triples(exchange: Exchange, config: JobConfig, store: TripleStore, bin
     store.require(runs=1)
     where = Address(config.run, 0, _STAGE, 0)
     mine = {"next": np.array([store.next_number()], np.uint64)}
-    exchange.put_all([Outgoing.of(Key(where, config.party, peer), mine) for peer in config.peers])
+    exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), mine) for peer in config.peers])
     numbers = [store.next_number()]
     for peer in config.peers:
-        heard = get_arrays(exchange, Key(where, peer, config.party), config.exchange.timeout_s).get("next")
+        heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s).get("next")
         if heard is None or heard.shape != (1,) or heard.dtype != np.uint64:
             raise RefusedError(f"{peer} did not say which part of the store is free")
         numbers.append(int(heard[0]))

@@ -9,6 +9,7 @@ import pytest
 from veilmeans.crypto import prg
 from veilmeans.crypto.correlations import (
     And,
+    CorrelationPart,
     DaBit,
     Inject,
     Kind,
@@ -16,7 +17,6 @@ from veilmeans.crypto.correlations import (
     Mul,
     Operand,
     PairAnd,
-    Part,
     Trunc,
     corrections,
     expand,
@@ -38,9 +38,9 @@ def shares_of(kind: Kind, parties: int, address: Address = HERE, scope: str = ""
     """Part -> holder -> share, as the parties have them: expanded, or corrected at the last holder of a bound part."""
     own = seeds(parties)
     corrected = corrections(own, address, scope, kind)
-    assert set(corrected) == set(kind.bound())
+    assert set(corrected) == set(kind.determined_parts())
     result: dict[str, dict[int, Array]] = {}
-    for part in (*kind.free(), *kind.bound()):
+    for part in (*kind.uniform_parts(), *kind.determined_parts()):
         shares = {i: expand(own[i], address, scope, kind, part) for i in part.holders}
         if part in corrected:
             shares[part.holders[-1]] = corrected[part]
@@ -52,7 +52,10 @@ def shares_of(kind: Kind, parties: int, address: Address = HERE, scope: str = ""
 
 def values_of(kind: Kind, parties: int, address: Address = HERE, scope: str = "") -> dict[str, Array]:
     shares = shares_of(kind, parties, address, scope)
-    return {part.name: part.total(list(shares[part.name].values())) for part in (*kind.free(), *kind.bound())}
+    return {
+        part.name: part.total(list(shares[part.name].values()))
+        for part in (*kind.uniform_parts(), *kind.determined_parts())
+    }
 
 
 def flat(array: Array) -> list[int]:
@@ -151,7 +154,7 @@ def test_a_large_product_of_matrices(parties: int) -> None:
 def test_who_holds_what(parties: int) -> None:
     everyone, two = set(range(parties)), {0, parties - 1}
     for kind, _ in kinds(parties, 9):
-        holders = {part.name: set(part.holders) for part in (*kind.free(), *kind.bound())}
+        holders = {part.name: set(part.holders) for part in (*kind.uniform_parts(), *kind.determined_parts())}
         if isinstance(kind, PairAnd):
             assert holders == {"a": {0}, "b": {1}, "c": {0, 1}}
         elif isinstance(kind, Operand):
@@ -200,7 +203,7 @@ def test_every_part_of_every_party_at_every_address_and_scope_is_another(parties
         (replace(HERE, shard=6), ""),
     ]
     for kind, _ in kinds(parties, 200):
-        parts = [part for part in (*kind.free(), *kind.bound()) if part.at is None]
+        parts = [part for part in (*kind.uniform_parts(), *kind.determined_parts()) if part.at is None]
         one_place = sum(len(part.holders) for part in parts)
         seen = [words_in(kind, parties, address, scope, skip="u") for address, scope in places]
         assert len(set().union(*seen)) == one_place * len(places), kind
@@ -222,12 +225,12 @@ def test_kinds_of_one_round_share_nothing() -> None:
 def test_the_fixed_operand_is_the_same_in_every_iteration_stage_and_scope(transposed: bool) -> None:
     shape = (9, 4)
     operand = Operand(0, 1, shape, "operand")
-    (mask,) = operand.free()
+    (mask,) = operand.uniform_parts()
     own = seeds(2)[0]
     expected = expand(own, replace(HERE, iteration=0, stage="p.00.operand"), "", operand, mask)
     rows, inner = shape[::-1] if transposed else shape
     kind = MatMul(0, 1, rows, inner, 2, "operand", transposed)
-    u, v = kind.free()
+    u, v = kind.uniform_parts()
     products = []
     for address in (HERE, replace(HERE, iteration=8), replace(HERE, stage="q.09.s")):
         for scope in ("", "1/"):
@@ -248,14 +251,14 @@ def test_the_fixed_operand_is_another_for_another_run_shard_owner_or_peer() -> N
             found.append(values_of(kind, 3, address)["u"].tobytes())
     assert len(set(found)) == len(found)
     assert (
-        expand(seeds(1)[0], HERE, "", Operand(0, 1, (3, 3), "a"), Part("u", (3, 3), (0,), at="a")).tobytes()
+        expand(seeds(1)[0], HERE, "", Operand(0, 1, (3, 3), "a"), CorrelationPart("u", (3, 3), (0,), at="a")).tobytes()
         not in found
     )
 
 
 def test_a_part_is_totalled_and_completed_by_sum_or_by_xor() -> None:
     one, other = np.array([2**63, 5], np.uint64), np.array([2**63 + 1, 6], np.uint64)
-    by_sum, by_xor = Part("a", (2,), (0, 1)), Part("a", (2,), (0, 1), "xor")
+    by_sum, by_xor = CorrelationPart("a", (2,), (0, 1)), CorrelationPart("a", (2,), (0, 1), "xor")
     assert by_sum.total([one, other]).tolist() == [1, 11]
     assert by_xor.total([one, other]).tolist() == [1, 3]
     assert by_sum.remainder(other, [one]).tolist() == [1, 1]

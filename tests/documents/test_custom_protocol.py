@@ -18,16 +18,16 @@ from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines import offline, sums
 from veilmeans.pipelines.session import session as party
-from veilmeans.pipelines.session.kmeans_from_config import job_plan
+from veilmeans.pipelines.session.kmeans_from_config import store_requirements
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig, TriplesConfig
 from veilmeans.schemas.errors import ConfigError, HandshakeError, PeerError, RefusedError, StorageError
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.kmeans.column_sums import _add_up, _sum_shard
 from veilmeans.transforms.offline import dealer
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.party_context import PartyContext
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ class Farewells:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[str] = []
-        monkeypatch.setattr(sums, "seated", self.seated)
+        monkeypatch.setattr(sums, "open_session", self.seated)
         monkeypatch.setattr(sums, "_compute", self.compute)
         self.exchange = Board()
 
@@ -173,7 +173,7 @@ class Farewells:
     def say(self, config: JobConfig, *peers: str) -> None:
         where = Address(config.run, 1, party.FAREWELL, 0)
         for peer in peers:
-            self.exchange.put_all([Outgoing.of(Key(where, peer, config.party), {"done": np.ones(1, np.uint8)})])
+            self.exchange.put_all([Outgoing.of(MessageKey(where, peer, config.party), {"done": np.ones(1, np.uint8)})])
 
 
 def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_farewell(
@@ -196,7 +196,9 @@ def test_a_party_that_has_its_sums_comes_back_for_its_peers_until_all_have_said_
 # What the dealer dealt.
 def made_store(config: JobConfig) -> TripleStore:
     """A complete store as `veilmeans offline` leaves it at a party that gets no corrections."""
-    store = TripleStore.create(config.store_folder, offline.manifest_of(config, job_plan(config), ()), bytes(32))
+    store = TripleStore.create(
+        config.store_folder, offline.manifest_of(config, store_requirements(config), ()), bytes(32)
+    )
     store.complete()
     return store
 
@@ -211,12 +213,12 @@ def dealt(
 ) -> Callable[[], None]:
     """Shop, the last party, takes what lies there for it."""
     shop, board = configs["shop"].offline(), Board()
-    board.put_all([Outgoing.of(Key(Address(shop.run, 0, "offline.seed", 0), "notary", "shop"), seed)])
+    board.put_all([Outgoing.of(MessageKey(Address(shop.run, 0, "offline.seed", 0), "notary", "shop"), seed)])
     for shard in range(3):
         where = Address(shop.run, 0, "offline.0", shard)
         size = {name: array[: 1 if shard == 2 else 2] for name, array in correction.items()}
-        board.put_all([Outgoing.of(Key(where, "notary", "shop"), size)])
-    plan = job_plan(shop)
+        board.put_all([Outgoing.of(MessageKey(where, "notary", "shop"), size)])
+    plan = store_requirements(shop)
     manifest = Manifest("october", 1, 1, 5, plan.digest())
     monkeypatch.setattr(dealer, "open_exchange", lambda _: board)
     return lambda: offline._take_in(board, shop, plan, manifest)
@@ -226,16 +228,16 @@ def test_what_the_dealer_dealt_is_kept_and_fetched_once(
     configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dealt(configs, SEED, CORRECTION, monkeypatch)()
-    store = Seat(configs["shop"], "", store_number=0).open().triples
+    store = PartyContext(configs["shop"], "", store_number=0).open().triples
     assert store is not None
     assert store.seed == bytes(range(32))
     for shard, rows in enumerate((2, 2, 1)):
         assert store.correction(Address("test", 0, "sums.01.multiply", shard), "mul.c").tolist() == [[1]] * rows
     again = Board()
-    key = Key(Address("store-october", 0, "offline.seed", 0), "notary", "shop")
+    key = MessageKey(Address("store-october", 0, "offline.seed", 0), "notary", "shop")
     again.put_all([Outgoing.of(key, SEED)])
     monkeypatch.setattr(dealer, "open_exchange", lambda _: again)
-    shop, plan = configs["shop"].offline(), job_plan(configs["shop"])
+    shop, plan = configs["shop"].offline(), store_requirements(configs["shop"])
     offline._take_in(again, shop, plan, store.store.manifest)  # nothing but the seed lies there
 
 

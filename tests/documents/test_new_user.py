@@ -14,8 +14,8 @@ from support.commands import Shell, printed_commands
 from veilmeans.pipelines.configure.config_template import Example
 from veilmeans.pipelines.configure.next_commands import trial_steps
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
-from veilmeans.schemas.config import kmeans_job, load_config
-from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.schemas.config import kmeans_with_data, load_config
+from veilmeans.transforms.kmeans.initial_centroids import first_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 ROWS, CLUSTERS, CARDS = 40, 3, ("credit", "debit", "gift")
@@ -40,7 +40,7 @@ def plain_labels(folder: Path, iterations: int) -> NDArray[np.intp]:
     scaled = [(np.array(each) - min(each)) / (max(each) - min(each)) for each in (AMOUNT, VISITS)]
     rows = np.column_stack([scaled[0], np.array(hot), scaled[1]])
     config = load_config(folder / "payco/config.yaml")
-    start = rows[list(start_rows(kmeans_job(config), layout_of(config, kmeans_job(config))))]
+    start = rows[list(first_rows(kmeans_with_data(config), layout_of(config, kmeans_with_data(config))))]
     steps = lloyd(lambda: [rows], start, iterations)
     return nearest(rows, steps[-2].centres if len(steps) > 1 else start)
 

@@ -13,15 +13,15 @@ import pytest
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from support.parties import NAMES
 from veilmeans.schemas.kmeans_config import NormaliseConfig
-from veilmeans.schemas.layout import Block, Layout
+from veilmeans.schemas.layout import Layout, ShardShape
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
-from veilmeans.transforms.kmeans.open_results import Policy, open_assignments, open_centres
-from veilmeans.transforms.kmeans.steps import KMeans, step_of
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.steps import KMeansSteps, step_of
 from veilmeans.transforms.offline.dealer import corrections_for
-from veilmeans.transforms.offline.requirements import Over, Plan
-from veilmeans.transforms.primitives.a2b import Decomposition, to_boolean
-from veilmeans.transforms.primitives.bit_injection import inject, to_arithmetic
+from veilmeans.transforms.offline.requirements import Over, StoreRequirements
+from veilmeans.transforms.primitives.a2b import Decomposition, a2b
+from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
 from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
@@ -103,8 +103,8 @@ def arithmetic(parties: int, w: int) -> dict[str, Protocol]:
     return {
         "SMUL": multiply("x", "y", "z"),
         "CMP": sign(Comparison("x", "s", compare_bits=w), parties),
-        "A2B": to_boolean(Decomposition("x", "s"), parties),
-        "B2A": Protocol("b2a", (to_arithmetic("b", "x", "z"),)),
+        "A2B": a2b(Decomposition("x", "s"), parties),
+        "B2A": Protocol("b2a", (b2a("b", "x", "z"),)),
         "MUX, bit injection": Protocol("mux", (inject("b", "x", "z"),)),
         "truncation, off by at most one in the last place": truncate(Truncation("x", 20)),
         "truncation, rounded exactly": truncate_exactly(Truncation("x", 40 if w == 64 else 20)),
@@ -121,7 +121,7 @@ def test_arithmetic_costs_what_the_page_says(w: int, parties: int) -> None:
         assert sent(trace(protocol, [SHAPES] * parties), 0) == said, name
 
 
-def letters(kmeans: KMeans) -> dict[str, Any]:
+def letters(kmeans: KMeansSteps) -> dict[str, Any]:
     """What is the same in all shards."""
     m, magnitude = kmeans.work.count_bits, kmeans.work.magnitude
     ciphers = kmeans.engines.cipher
@@ -137,7 +137,7 @@ def letters(kmeans: KMeans) -> dict[str, Any]:
     }
 
 
-def product(step: str, kmeans: KMeans, me: int, block: Block, same: dict[str, Any]) -> Cost:
+def product(step: str, kmeans: KMeansSteps, me: int, block: ShardShape, same: dict[str, Any]) -> Cost:
     """The round of a cross product, which some owners may do with one engine and some with the other."""
     engines = getattr(kmeans.engines, step)
     total = 0.0
@@ -159,13 +159,13 @@ def packs(who: str, engine: Any) -> dict[str, int]:
     return {f"p_{who}": engine.packs if engine else 0, f"g_{who}": engine.group if engine else 1}
 
 
-def assign(kmeans: KMeans, block: Block, same: dict[str, Any]) -> Cost:
+def assign(kmeans: KMeansSteps, block: ShardShape, same: dict[str, Any]) -> Cost:
     peers = kmeans.layout.parties - 1
     found = added([cost("assign, each level", n=block.rows, **same, **level) for level in levels(kmeans.k)])
     return found[0], peers * found[1]
 
 
-def over_rows(kmeans: KMeans, me: int, block: Block) -> dict[str, Cost]:
+def over_rows(kmeans: KMeansSteps, me: int, block: ShardShape) -> dict[str, Cost]:
     same, peers = letters(kmeans), kmeans.layout.parties - 1
     b2a = cost("update, B2A", n=block.rows, **same)
     return {
@@ -180,13 +180,13 @@ def _to_all(peers: int, one: Cost) -> Cost:
     return one[0], peers * one[1]
 
 
-def over_columns(kmeans: KMeans, block: Block) -> dict[str, Cost]:
+def over_columns(kmeans: KMeansSteps, block: ShardShape) -> dict[str, Cost]:
     """But for ciphertexts."""
     same, peers, (width,) = letters(kmeans), kmeans.layout.parties - 1, block.widths
     return {name: _to_all(peers, cost(name, d=width, **same)) for name in ("norms", "quotient")}
 
 
-def single(kmeans: KMeans) -> dict[str, Cost]:
+def single(kmeans: KMeansSteps) -> dict[str, Cost]:
     same, peers = letters(kmeans), kmeans.layout.parties - 1
     parts = ["finish, stop bit"] * bool(kmeans.work.threshold) + ["finish, inertia"] * kmeans.work.inertia
     return {
@@ -195,14 +195,14 @@ def single(kmeans: KMeans) -> dict[str, Cost]:
     }
 
 
-def traced(plan: Plan, over: Over, block: Block, party: int) -> dict[str, Cost]:
+def traced(plan: StoreRequirements, over: Over, block: ShardShape, party: int) -> dict[str, Cost]:
     stages: dict[str, list[StageTrace]] = {}
     for stage in plan.traces(over, block, 0):
         stages.setdefault(step_of(stage.name), []).append(stage)
     return {step: sent(each, party) for step, each in stages.items()}
 
 
-def check(kmeans: KMeans) -> Plan:
+def check(kmeans: KMeansSteps) -> StoreRequirements:
     """Every party's bytes and rounds of every stage in one shard of each shape."""
     plan = kmeans.plan()
     for me in range(kmeans.layout.parties):
@@ -214,7 +214,7 @@ def check(kmeans: KMeans) -> Plan:
         for block in set(plan.columns):
             columns = traced(plan, Over.COLUMNS, block, me)
             assert {step: columns[step] for step in ("norms", "quotient")} == over_columns(kmeans, block)
-        assert traced(plan, Over.ONE, Block(plan.rows), me) == single(kmeans)
+        assert traced(plan, Over.ONE, ShardShape(plan.rows), me) == single(kmeans)
     return plan
 
 
@@ -279,13 +279,13 @@ def test_statistics_cost_what_the_page_says(parties: int, d: int) -> None:
 def test_openings_cost_what_the_page_says() -> None:
     layout, k, n = vertical(21, (2, 3), 21), 3, 21
     everyone = frozenset({0, 1})
-    policy = Policy(layout, everyone, everyone)
+    policy = RevealPolicy(layout, everyone, everyone)
     shard = {"c": np.zeros((k, 3), np.uint8), "rows": np.array([n]), "owner": np.array([2])}
     party, randomness = Party(0, NAMES[:2]), ShapeRecorder()
     message = open_assignments(policy).rounds[0].send(party, shard, randomness).for_peer(1)
     assert (1, message["c"].nbytes) == cost("reveal-assignments", n=n, k=k, **words(2))
     state = {"mu": np.zeros((k, 5), np.uint64), "inertia": np.zeros(1, np.uint64)}
-    message = open_centres(policy).rounds[0].send(party, state, randomness).for_peer(1)
+    message = open_centroids(policy).rounds[0].send(party, state, randomness).for_peer(1)
     assert (1, message["mu"].nbytes) == cost("reveal-centres", k=k, e=3)
     assert set(message) == {"mu"}
 
@@ -320,6 +320,6 @@ def test_the_example_is_right() -> None:
     rounds = [len(getattr(many, step)) for step in steps]
     assert (rounds, sum(rounds)) == ([int(each) for each in found[1].split("+")], int(found[2]))
     assert sum(len(getattr(few, step)) for step in steps) == sum(rounds) - 4
-    block = Block(16_384, (2, 3))
+    block = ShardShape(16_384, (2, 3))
     said = [round(over_rows(many, 0, block)[step][1] / block.rows) for step in ("assign", "update")]
     assert said == [int(found[3]), int(found[4])]

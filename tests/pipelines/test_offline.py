@@ -17,11 +17,11 @@ from support.sums_world import DATA, members, plain, results, set_up
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Mul
 from veilmeans.io.exchange import handshake
-from veilmeans.io.storage.run_report import RunReport, sent, total
+from veilmeans.io.storage.run_report import RunReport, bytes_sent, total_count
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.pipelines import sums
 from veilmeans.pipelines.offline import run_offline
-from veilmeans.pipelines.session.kmeans_from_config import job_plan
+from veilmeans.pipelines.session.kmeans_from_config import store_requirements
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError, InputError, StorageError
@@ -48,7 +48,7 @@ def check_stores(configs: Mapping[str, JobConfig], runs: int = 2, iterations: in
     stores = [TripleStore.open(config.store_folder) for config in members(configs).values()]
     for store, config in zip(stores, members(configs).values(), strict=True):
         assert (store.manifest.runs, store.manifest.iterations, store.manifest.rows) == (runs, iterations, 5)
-        assert store.manifest.plan == job_plan(config).digest()
+        assert store.manifest.plan == store_requirements(config).digest()
         assert store.next_number() == 0
     drawn = []
     for number in range(runs):
@@ -107,8 +107,8 @@ def check_costs(configs: Mapping[str, JobConfig], runs: int = 2, iterations: int
     costs = {name: RunReport(config.offline().run_folder).content for name, config in configs.items()}
     assert {each["shards"] for each in costs.values()} == {runs * iterations * len(LENGTHS)}
     assert all(each["seconds"] > 0 and each["began"] <= each["ended"] for each in costs.values())
-    received = sum(total(costs[name]["stages"], "bytes_received") for name in members(configs))
-    assert sent(costs["notary"]["stages"]) == received == runs * iterations * sum(LENGTHS) * 8
+    received = sum(total_count(costs[name]["stages"], "bytes_received") for name in members(configs))
+    assert bytes_sent(costs["notary"]["stages"]) == received == runs * iterations * sum(LENGTHS) * 8
     assert costs["notary"]["stages"][STAGE] == {"bytes_sent": received}
 
 
@@ -191,7 +191,7 @@ def test_a_run_without_its_store_is_told(tmp_path: Path) -> None:
 def test_a_store_described_differently_is_named_at_all_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "_GRACE", 0.05)
     configs = set_up(tmp_path, 2, "files", {}, runs=2)
-    triples = configs["shop"].needed_triples.model_copy(update={"runs": 1000})
+    triples = configs["shop"].required_triples.model_copy(update={"runs": 1000})
     configs["shop"] = configs["shop"].model_copy(update={"triples": triples})
 
     def refused(config: JobConfig) -> Any:

@@ -38,36 +38,41 @@ from support.leak_search import Secrets, evidence_of, forms, leaks
 from support.parties import make_configs, write_config
 from support.train_world import Strike, _train, contents, merged
 from veilmeans.crypto import fixed_point as fixed
-from veilmeans.io.sources.column_encoding import Field, Treatment
+from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules
 from veilmeans.io.sources.encode import encode_source
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import scan_source
 from veilmeans.io.storage.encoded_shards import read_rows
 from veilmeans.pipelines.configure.data_summary import show_data
-from veilmeans.pipelines.planning.engine_selection import choices
+from veilmeans.pipelines.planning.engine_selection import select_all_engines
 from veilmeans.pipelines.planning.job_plan import plan_train
-from veilmeans.pipelines.planning.plan_vs_run import compare
+from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
 from veilmeans.pipelines.predict import run_predict
 from veilmeans.pipelines.prepare import prepare_data
 from veilmeans.pipelines.reporting.plan_table import show_plan
 from veilmeans.pipelines.reporting.status import show_status
 from veilmeans.pipelines.reveal import run_reveal
-from veilmeans.pipelines.session.kmeans_from_config import job_digest, job_plan, kmeans_of, store_iterations
-from veilmeans.pipelines.session.kmeans_run import get_ready
+from veilmeans.pipelines.session.kmeans_from_config import (
+    job_digest,
+    kmeans_steps,
+    store_iterations,
+    store_requirements,
+)
+from veilmeans.pipelines.session.kmeans_run import check_run
 from veilmeans.pipelines.session.trained_model import _check_columns
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, VeilmeansError
-from veilmeans.schemas.handshake_terms import difference
-from veilmeans.schemas.kmeans_config import CipherConfig, KMeansJob, PredictConfig
-from veilmeans.schemas.layout import CELLS, Layout
+from veilmeans.schemas.handshake_terms import first_difference
+from veilmeans.schemas.kmeans_config import CipherConfig, KMeansConfig, PredictConfig
+from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD, Layout
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest
-from veilmeans.transforms.kmeans.steps import KMeans, steps_of
+from veilmeans.transforms.kmeans.steps import KMeansSteps, steps_of
 
 
 # The protocol, in memory.
-def kmeans_that_predicts(layout: Layout, k: int, margin: float = 1.0, **fields: Any) -> KMeans:
+def kmeans_that_predicts(layout: Layout, k: int, margin: float = 1.0, **fields: Any) -> KMeansSteps:
     cipher = CipherConfig.model_construct(scheme=SMALL.scheme, bits=SMALL.bits)
     predict = PredictConfig(model="model", margin=margin)
     return kmeans_for(layout, k, inertia=False, cipher=cipher, predict=predict, **fields)
@@ -282,7 +287,7 @@ def test_a_vertical_prediction(predicted: World) -> None:
 def test_what_it_costs_is_what_was_planned(predicted: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fix_costs(monkeypatch)
     for config in predicted.configs.values():
-        found = compare(config)
+        found = compare_with_run(config)
         for pair in (*found.steps, found.total):
             assert {pair.difference(name) for name in ("rounds", "messages", "bytes_sent", "bytes_received")} == {0.0}
         assert found.total.measured.messages
@@ -344,7 +349,9 @@ def test_processes_of_which_one_is_killed(vertical_world: World, predicted: Worl
 
     def start(name: str, strike: Strike | None) -> Any:
         log = tmp_path / f"{name}-{time.monotonic_ns()}.log"
-        return log, in_a_process(_train, ["predict", "--config", str(files[name])], log, strike, CELLS)
+        return log, in_a_process(
+            _train, ["predict", "--config", str(files[name])], log, strike, VALUES_PER_COLUMN_SHARD
+        )
 
     log, peer = start("payco", None)
     for strike in [*strikes, None]:
@@ -476,7 +483,7 @@ def test_sparse_rows_are_read_as_the_models_were(tmp_path: Path) -> None:
         (tmp_path / f"{name}.svm").write_text(text)
 
     def columns(model: str, new: str) -> list[int]:
-        known = scan_source(str(tmp_path / f"{model}.svm"), (), None, tmp_path, 3).encoding.again(Treatment())
+        known = scan_source(str(tmp_path / f"{model}.svm"), (), None, tmp_path, 3).encoding.again(EncodingRules())
         scan = scan_source(str(tmp_path / f"{new}.svm"), (), None, tmp_path, 3, None, known)
         assert scan.fields == known
         prepared = encode_source(scan, Scaling((0.0,) * 3, (1.0,) * 3), (0, 9), 1, tmp_path)
@@ -485,16 +492,16 @@ def test_sparse_rows_are_read_as_the_models_were(tmp_path: Path) -> None:
     assert [columns("from0", "new"), columns("from1", "new"), columns("from0", "other")] == [[1], [0], [0]]
     assert "other.svm, line 1: an index beyond the 3 columns" in refused(lambda: columns("from1", "other"))
     scipy.sparse.save_npz(tmp_path / "wide.npz", scipy.sparse.csr_array(np.eye(4)))
-    known = (Field("", "matrix", 3),)
+    known = (ColumnEncoding("", "matrix", 3),)
     what = refused(lambda: scan_source(str(tmp_path / "wide.npz"), (), None, tmp_path, 4, None, known))
     assert what.endswith("wide.npz has 4 columns, and the model has 3")
-    chosen = scan_source(str(tmp_path / "wide.npz"), ("0", "2-3"), None, tmp_path).encoding.again(Treatment())
+    chosen = scan_source(str(tmp_path / "wide.npz"), ("0", "2-3"), None, tmp_path).encoding.again(EncodingRules())
     again = scan_source(str(tmp_path / "wide.npz"), (), None, tmp_path, None, None, chosen)
     assert (list(again.columns), again.nonzeros) == (["0", "2", "3"], (1, 1, 1))
-    _check_columns("m", KMeansJob.model_construct(data="new.npz", columns=("0", "2-3")), chosen)
+    _check_columns("m", KMeansConfig.model_construct(data="new.npz", columns=("0", "2-3")), chosen)
     with pytest.raises(ConfigError, match="is not what the model 'm' was trained with"):
-        _check_columns("m", KMeansJob.model_construct(data="new.npz", columns=("0", "2")), chosen)
-    table = refused(lambda: scan_source(str(tmp_path / "new.svm"), (), None, tmp_path, 3, None, (Field("a"),)))
+        _check_columns("m", KMeansConfig.model_construct(data="new.npz", columns=("0", "2")), chosen)
+    table = refused(lambda: scan_source(str(tmp_path / "new.svm"), (), None, tmp_path, 3, None, (ColumnEncoding("a"),)))
     assert table.endswith("new.svm is a sparse matrix, and the rows of the model were a table")
 
 
@@ -503,7 +510,7 @@ def test_models_that_are_not_fit(vertical_world: World, tmp_path: Path) -> None:
     config = world.configs["payco"]
 
     def with_job(**job: Any) -> str:
-        return refused(lambda: get_ready(changed(config, kmeans=job)))
+        return refused(lambda: check_run(changed(config, kmeans=job)))
 
     assert with_job(predict={"model": "none"}).startswith("the model 'none' is not trained here: run `veilmeans train`")
     assert with_job(clusters=2).startswith("kmeans.clusters is 2, and the model 'test' has 3")
@@ -526,31 +533,31 @@ def test_terms_name_the_model(vertical_world: World, tmp_path: Path) -> None:
     config = world.configs["payco"]
     folder = config.storage / "runs"
     shutil.copytree(folder / "test", folder / "other")
-    said = get_ready(config).terms["shop"]
-    other = get_ready(changed(config, kmeans={"predict": {"model": "other"}})).terms["shop"]
-    assert difference(said, other, "shop") == "kmeans.predict.model is test here and other at shop"
-    peers = get_ready(world.configs["shop"]).terms["payco"]
-    assert difference(said, peers, "shop") is None
+    said = check_run(config).terms["shop"]
+    other = check_run(changed(config, kmeans={"predict": {"model": "other"}})).terms["shop"]
+    assert first_difference(said, other, "shop") == "kmeans.predict.model is test here and other at shop"
+    peers = check_run(world.configs["shop"]).terms["payco"]
+    assert first_difference(said, peers, "shop") is None
     own = changed(config, kmeans={"max_iter": 9, "tol": 1.0, "predict": {"outside": "clip"}})
-    assert difference(get_ready(own).terms["shop"], peers, "shop") is None
+    assert first_difference(check_run(own).terms["shop"], peers, "shop") is None
     bound = folder / "test" / "bound.shop-to-payco.json"
     bound.write_text(json.dumps(json.loads(bound.read_text()) | {"binding": "another"}))
-    assert "training of the model is" in (difference(get_ready(config).terms["shop"], peers, "shop") or "")
+    assert "training of the model is" in (first_difference(check_run(config).terms["shop"], peers, "shop") or "")
 
 
 def test_bindings_differ_with_model_and_rows(vertical_world: World, tmp_path: Path) -> None:
     config = vertical_world.configs["payco"]
     other = rewritten(vertical_world, tmp_path, with_column(new_rows(), "amount", [1.0, 2, 3, 4, 5, 6, 7]))
-    found = {get_ready(each).binding for each in (config, other, changed(config, run="again"))}
+    found = {check_run(each).binding for each in (config, other, changed(config, run="again"))}
     assert len(found) == 2  # the run's name goes into the seed beside the binding
-    assert get_ready(vertical_world.trained["payco"]).binding not in found
+    assert check_run(vertical_world.trained["payco"]).binding not in found
     world = vertical_world.copied(tmp_path / "world")
-    assert get_ready(world.configs["payco"]).binding in found
+    assert check_run(world.configs["payco"]).binding in found
     (share,) = (world.trained["payco"].run_folder / "centres" / "2").glob("*.arrow")
     share.write_bytes(share.read_bytes()[::-1])
-    assert get_ready(world.configs["payco"]).binding not in found
+    assert check_run(world.configs["payco"]).binding not in found
     (world.trained["payco"].run_folder / "checkpoints" / "2.arrow").unlink()
-    assert "2.arrow cannot be read: restore it" in refused(lambda: get_ready(world.configs["payco"]))
+    assert "2.arrow cannot be read: restore it" in refused(lambda: check_run(world.configs["payco"]))
 
 
 def test_each_command_has_its_own_configuration(vertical_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,20 +576,20 @@ def test_the_planner_looks_at_distances_only(vertical_world: World) -> None:
     """Wide and sparse rows go under encryption whatever an update would cost, and then no masked matrix is sent."""
     wide = {"features": {"payco": 100_000, "shop": 1}, "rows": 10**6, "sparse": {"payco": {"nonzeros": 20}}}
     config = changed(vertical_world.configs["payco"], kmeans=wide, engine={"rows_per_shard": 1000})
-    found = choices(config, [COSTS])
+    found = select_all_engines(config, [COSTS])
     assert {name: (each.distance, each.update) for name, each in found.items()} == {
         "payco": ("he", "he"),
         "shop": ("beaver", "beaver"),
     }
     asked = changed(config, kmeans={"products": {"payco": {"distance": "he", "update": "beaver"}, "shop": "beaver"}})
-    assert kmeans_of(asked).engines.masked == {1}
+    assert kmeans_steps(asked).engines.masked == {1}
 
 
 def test_the_schema(vertical_world: World) -> None:
     config = vertical_world.configs["payco"]
     one = changed(config, kmeans={"rows": 1, "init": {"indices": [5, 6, 7]}})
-    assert job_plan(one).rows == 1
-    assert kmeans_of(one).predicts
+    assert store_requirements(one).rows == 1
+    assert kmeans_steps(one).predicts
     for job, what in (
         ({"reveal": {"centroids": ["payco"]}}, "reveal.centroids: must be empty"),
         ({"reveal": {"inertia": ["payco"]}}, "reveal.inertia: must be empty"),
@@ -592,6 +599,6 @@ def test_the_schema(vertical_world: World) -> None:
     ):
         with pytest.raises(ValueError, match=what):
             changed(config, kmeans=job)
-    assert refused(lambda: kmeans_of(changed(config, kmeans={"predict": {"margin": 1e9}}))).startswith(
+    assert refused(lambda: kmeans_steps(changed(config, kmeans={"predict": {"margin": 1e9}}))).startswith(
         "kmeans.predict.margin is too large"
     )

@@ -41,7 +41,7 @@ from veilmeans.schemas.errors import HandshakeError, RefusedError
 from veilmeans.schemas.kmeans_config import RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.open_results import Policy, open_assignments, open_centres
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 from veilmeans.transforms.rounds.protocol import Inbox
 
@@ -223,7 +223,7 @@ def check_messages(case: Case, configs: Configs, config: JobConfig, reveal: Reve
     every = reveal.columns == "all" and case.vertical
     columns = list(range(5)) if every else case.own_columns(config.me.index)
     told: dict[str, set[str]] = {}
-    places = layout(config).places()
+    places = layout(config).row_shards()
     shares = {peer: checkpoint(configs[peer]) for peer in config.online().peers}
     rows = {peer: positions(configs[peer]) for peer in config.online().peers}
     for key, arrays in received(config):
@@ -351,7 +351,7 @@ NO_RANDOMNESS: Any = None
 
 
 def test_positions_that_are_not_one_cluster_a_row_are_refused() -> None:
-    (stage,) = open_assignments(Policy(LAYOUT, assignments=frozenset({0}))).stages()
+    (stage,) = open_assignments(RevealPolicy(LAYOUT, assignments=frozenset({0}))).stages()
     state = {"c": np.array([[0x0F], [0xF0]], np.uint8), "rows": np.array([8]), "owner": np.array([2])}
     right = Inbox(PAIR, {1: {"c": np.zeros((2, 1), np.uint8)}})
     opened = stage.round.receive(PAIR, state, right, NO_RANDOMNESS)
@@ -369,7 +369,7 @@ def test_positions_that_are_not_one_cluster_a_row_are_refused() -> None:
 @pytest.mark.parametrize("left_out", ["mu", "shift", "factor", "inertia"])
 def test_a_peer_that_does_not_send_what_was_agreed_is_refused(left_out: str) -> None:
     everyone = frozenset({0, 1})
-    (stage,) = open_centres(Policy(LAYOUT, centroids=everyone, all_columns=True, inertia=everyone)).stages()
+    (stage,) = open_centroids(RevealPolicy(LAYOUT, centroids=everyone, all_columns=True, inertia=everyone)).stages()
 
     def state(columns: int) -> dict[str, Array]:
         scale = {name: np.ones(columns) for name in ("shift", "factor")}

@@ -36,9 +36,9 @@ from support.train_world import (
 from veilmeans.crypto.certificates import make_identity
 from veilmeans.io.exchange.connections import load_identity
 from veilmeans.io.exchange.exchange import Outgoing
-from veilmeans.pipelines.session.kmeans_from_config import job_plan
+from veilmeans.pipelines.session.kmeans_from_config import store_requirements
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.message import Header, Key
+from veilmeans.schemas.message import Header, MessageKey
 
 NOW = datetime.now(UTC)
 Change = Callable[[World], object]
@@ -131,7 +131,7 @@ def refitted(party: str, fields: Fields) -> Change:
 
     def apply(world: World) -> None:
         file = world.configs[party].store_folder / "manifest.json"
-        plan = job_plan(changed_config(world.configs[party], fields)).digest()
+        plan = store_requirements(changed_config(world.configs[party], fields)).digest()
         file.write_text(json.dumps({**json.loads(file.read_text()), "plan": plan}))
 
     return apply
@@ -453,7 +453,7 @@ def test_a_full_disk_under_a_gateway_ends_both(tmp_path: Path, worlds: Mapping[s
 
 
 def late(sender: str = "shop", stage: str = "operand.00.operand") -> Outgoing:
-    return Outgoing.of(Key(Address("test", 0, stage, 0), sender, "payco"), {"x": np.arange(9, dtype=np.uint64)})
+    return Outgoing.of(MessageKey(Address("test", 0, stage, 0), sender, "payco"), {"x": np.arange(9, dtype=np.uint64)})
 
 
 def truncated() -> Outgoing:

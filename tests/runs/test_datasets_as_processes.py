@@ -14,12 +14,12 @@ from support.commands import run_all
 from support.data_sets import normalised, shared
 from support.parties import make_configs
 from support.train_world import BOTH, DEALER, changed_config
-from veilmeans.io.storage.encoded_shards import load_prepared
+from veilmeans.io.storage.encoded_shards import load_encoded_data
 from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
-from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.transforms.kmeans.initial_centroids import first_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 K, ITERATIONS = 5, 5
@@ -51,7 +51,7 @@ def assert_lloyd(configs: Mapping[str, JobConfig], rows: Real) -> None:
     A row may be in another cluster to which it is as near, as far as rounding to 20 bits can tell.
     """
     config = configs["payco"]
-    start = rows[list(start_rows(config.needed_kmeans, layout_of(config, config.needed_kmeans)))]
+    start = rows[list(first_rows(config.required_kmeans, layout_of(config, config.required_kmeans)))]
     *_, before, after = (step.centres for step in lloyd(lambda: [rows], start, ITERATIONS))
     for each in configs.values():
         found = pyarrow.parquet.read_table(each.run_folder / ASSIGNMENTS)["cluster"].to_numpy()
@@ -64,7 +64,7 @@ def assert_lloyd(configs: Mapping[str, JobConfig], rows: Real) -> None:
 def nonzeros(config: JobConfig) -> int:
     """Values in the shards on disk."""
     folders = (config.storage / "prepared").glob("prepared-*")
-    return sum(sum(found.nonzeros) for folder in folders if (found := load_prepared(folder)))
+    return sum(sum(found.nonzeros) for folder in folders if (found := load_encoded_data(folder)))
 
 
 def test_credit_tables_of_two_companies_train_as_they_are(tmp_path: Path) -> None:

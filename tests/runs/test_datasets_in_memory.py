@@ -13,14 +13,14 @@ from support.data_sets import SHARED, normalised, shared
 from support.kmeans_in_memory import TOLERANCE, horizontal, kmeans_for, run_kmeans, vertical
 from support.parties import make_configs
 from veilmeans.crypto import fixed_point as fixed
-from veilmeans.io.storage.encoded_shards import Prepared, read_ids, read_rows
+from veilmeans.io.storage.encoded_shards import EncodedData, read_ids, read_rows
 from veilmeans.pipelines.prepare import prepare_data
 from veilmeans.pipelines.session.own_data import encode_data, local_scaling, scan_data
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.kmeans_config import InitConfig, KMeansJob
+from veilmeans.schemas.kmeans_config import InitConfig, KMeansConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.transforms.kmeans.initial_centroids import first_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 SATIMAGE = SHARED / "adbench_31_satimage-2.npz"
@@ -44,8 +44,8 @@ def divided(kind: str, n: int, d: int) -> Layout:
 
 def drawn_rows(layout: Layout, k: int) -> list[int]:
     """The rows at which a job with `init: {method: indices, seed: 7}` starts."""
-    job = KMeansJob.model_construct(clusters=k, init=InitConfig(seed=7))
-    return list(start_rows(job, layout))
+    job = KMeansConfig.model_construct(clusters=k, init=InitConfig(seed=7))
+    return list(first_rows(job, layout))
 
 
 def assert_same_clusters(table: Real, k: int, layout: Layout) -> None:
@@ -72,7 +72,7 @@ def test_clusters_of_satimage_are_those_of_lloyd_in_the_clear(kind: str) -> None
     assert_same_clusters(table, 6, divided(kind, *table.shape))
 
 
-def prepared_from(folder: Path, name: str, rows: int, features: int, **job: Any) -> tuple[str, Prepared]:
+def prepared_from(folder: Path, name: str, rows: int, features: int, **job: Any) -> tuple[str, EncodedData]:
     """What `veilmeans prepare` says, and what it made, of a file as it is."""
     kmeans = {"layout": "vertical", "rows": rows, "features": {"payco": features, "shop": 1}, "clusters": 5, **job}
     config = make_configs(folder, kind="files", dealer="notary", kmeans=kmeans)["payco"]
@@ -85,7 +85,7 @@ def prepared_from(folder: Path, name: str, rows: int, features: int, **job: Any)
     return prepare_data(config), encode_data(config, scan, scaling)
 
 
-def decoded(prepared: Prepared) -> Real:
+def decoded(prepared: EncodedData) -> Real:
     return np.concatenate([fixed.decode(read_rows(prepared.folder, i).toarray()) for i in range(prepared.shards)])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.in_process_run import changed, make_world, train
 from veilmeans.pipelines.session.agreed_terms import train_terms
-from veilmeans.pipelines.session.kmeans_from_config import asked_engines
+from veilmeans.pipelines.session.kmeans_from_config import requested_engines
 from veilmeans.pipelines.session.own_data import scan_data
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
@@ -98,7 +98,7 @@ def test_what_parties_agree_on_about_columns(tmp_path: Path) -> None:
     found = []
     for config in (configs["shop"], sparse, encoded):
         assert config.kmeans is not None
-        agreed = train_terms(config, config.kmeans, scan_data(config), asked_engines(config), "")["payco"].agreed
+        agreed = train_terms(config, config.kmeans, scan_data(config), requested_engines(config), "")["payco"].agreed
         found.append([agreed[name] for name in ("kmeans.columns", "kmeans.kinds of columns", "kmeans.categories")])
     assert found[0][0] == found[1][0] == [["", 4]]
     assert [each[1] for each in found] == [[["number", 4]], [["matrix", 4]], [["0 or 1", 3], ["number", 1]]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.train_world import BOTH, CLUSTERS, ITERATIONS, Strike, World, contents, make_world, play, results, shares
-from veilmeans.schemas.layout import CELLS
+from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
 
 
 def named(what: str, number: int = 1) -> Strike:
@@ -37,7 +37,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Und
 
     @cache
     def find(layout: str) -> Undisturbed:
-        world = make_world(root / layout, layout, cells=CELLS if layout == "vertical" else CLUSTERS)
+        world = make_world(root / layout, layout, cells=VALUES_PER_COLUMN_SHARD if layout == "vertical" else CLUSTERS)
         iterated = world.copied(root / f"{layout}-iterated")
         stopped = [iterated.start(name, named("finished.json")) for name in BOTH]
         assert [each.wait()[0] for each in stopped] == [-signal.SIGKILL] * 2

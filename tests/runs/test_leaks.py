@@ -40,18 +40,18 @@ from support.parties import NAMES, write_config
 from support.uniformity import LIMIT, chi_square
 from veilmeans.crypto import bits, ring
 from veilmeans.io.exchange.file_exchange import FileExchange
-from veilmeans.io.exchange.inbox import Spool
+from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.checkpoints import Checkpoints
-from veilmeans.io.storage.encoded_shards import load_prepared, read_rows
+from veilmeans.io.storage.encoded_shards import load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.pipelines.session.kmeans_from_config import job_plan, kmeans_of
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, store_requirements
 from veilmeans.schemas import layout as layouts
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import CELLS
-from veilmeans.schemas.message import Key
-from veilmeans.transforms.kmeans.open_results import Policy, open_assignments, open_centres
-from veilmeans.transforms.kmeans.steps import KMeans
+from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
+from veilmeans.schemas.message import MessageKey
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.steps import KMeansSteps
 
 A, B, C = NAMES[:3]
 ROWS, ITERATIONS, SHARD = 320, 2, 128
@@ -69,7 +69,7 @@ class Scene:
     rounds: str
     normalise: Mapping[str, Any]
     reveal: Mapping[str, Any]
-    cells: int = CELLS
+    cells: int = VALUES_PER_COLUMN_SHARD
     """Values in a shard of columns."""
 
     def make(self, folder: Path) -> Configs:
@@ -122,13 +122,13 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("leaks")
     scene: Scene = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "CELLS", scene.cells)
+        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", scene.cells)
         configs = scene.make(folder)
         run_watched(configs, folder, scene.cells)
-        return Played(scene, configs, folder, kmeans_of(configs[A]))
+        return Played(scene, configs, folder, kmeans_steps(configs[A]))
 
 
-def run_watched(configs: Mapping[str, JobConfig], folder: Path, cells: int = CELLS) -> None:
+def run_watched(configs: Mapping[str, JobConfig], folder: Path, cells: int = VALUES_PER_COLUMN_SHARD) -> None:
     """Every party as a process that forgets nothing."""
     processes = []
     for name, config in configs.items():
@@ -145,7 +145,7 @@ def run_watched(configs: Mapping[str, JobConfig], folder: Path, cells: int = CEL
 def _train_and_forget_nothing(file: Path, log: Path, cells: int) -> None:
     from veilmeans.pipelines.cli.main import main
 
-    layouts.CELLS = cells
+    layouts.VALUES_PER_COLUMN_SHARD = cells
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -158,7 +158,7 @@ def _train_and_forget_nothing(file: Path, log: Path, cells: int) -> None:
 
 
 FORGETTING = (
-    (Spool, "collect"), (FileExchange, "collect"), (Checkpoints, "drop"), (Scratch, "drop"),
+    (MessageStore, "collect"), (FileExchange, "collect"), (Checkpoints, "drop"), (Scratch, "drop"),
     (Scratch, "clear"),
 )  # fmt: skip
 
@@ -171,7 +171,7 @@ class Played:
     scene: Scene
     configs: Configs
     folder: Path
-    kmeans: KMeans
+    kmeans: KMeansSteps
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def evidence(self, party: str) -> Evidence:
@@ -190,7 +190,7 @@ class Played:
 
     def values(self, party: str) -> Array:
         """A party's normalised rows as ring elements."""
-        folders = [load_prepared(each) for each in (self.configs[party].storage / "prepared").glob("prepared-*")]
+        folders = [load_encoded_data(each) for each in (self.configs[party].storage / "prepared").glob("prepared-*")]
         (prepared,) = filter(None, folders)
         return np.concatenate([read_rows(prepared.folder, i).toarray() for i in range(prepared.shards)])
 
@@ -263,7 +263,7 @@ class Played:
 
     def _intermediates(self) -> Iterator[Array]:
         x = self.rows()
-        starts = np.cumsum([0, *(place.block.rows for place in layout(self.configs[A]).places())])
+        starts = np.cumsum([0, *(place.block.rows for place in layout(self.configs[A]).row_shards())])
         for done in range(ITERATIONS + 1):
             mu, u = self.shared("mu", done), self.shared("u", done)
             yield from (*forms(mu), u)
@@ -301,7 +301,7 @@ def test_nothing_that_a_party_has_shows_what_is_hidden_from_it_but_what_the_poli
 def test_all_that_was_ever_there_is_looked_at(played: Played) -> None:
     """Messages of every round of every shard and iteration; shares, states, log and report."""
     kmeans = played.kmeans
-    shards, columns = len(layout(played.configs[A]).places()), len(kmeans.column_shards)
+    shards, columns = len(layout(played.configs[A]).row_shards()), len(kmeans.column_shards)
     works = [(work, shards) for work in (kmeans.distance, kmeans.assign, kmeans.update)]
     works += [(kmeans.reciprocal, 1), (kmeans.quotient, columns), (kmeans.finish, 1)]
     due = {
@@ -395,7 +395,7 @@ def _by_place(found: Evidence, party: str) -> dict[str, Array]:
 
 
 # Masks.
-Messages = list[tuple[Key, str, Array]]
+Messages = list[tuple[MessageKey, str, Array]]
 
 
 def masked(config: JobConfig) -> Messages:
@@ -551,9 +551,9 @@ def test_ranges_that_a_party_sets_for_its_own_columns_are_told_to_nobody(
 def test_no_two_stages_of_a_run_have_one_name(played: Played) -> None:
     """A name is part of every address: one name for two stages would be one mask for two values."""
     config = played.configs[A]
-    policy = Policy(layout(config))
-    protocols = [work.protocol for work in job_plan(config).works]
-    protocols += [open_assignments(policy), open_centres(policy)]
+    policy = RevealPolicy(layout(config))
+    protocols = [work.protocol for work in store_requirements(config).works]
+    protocols += [open_assignments(policy), open_centroids(policy)]
     names = [stage.name for protocol in protocols for stage in protocol.stages()]
     assert len(set(names)) == len(names) > 30
     assert not set(names) & set(CONTROL)

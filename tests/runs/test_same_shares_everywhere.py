@@ -169,7 +169,7 @@ def test_nor_where_each_has_its_own_rows(horizontal: World, name: str, tmp_path:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three columns of three centroids are a shard, and the fourth is another."""
-    monkeypatch.setattr(layout, "CELLS", 9)
+    monkeypatch.setattr(layout, "VALUES_PER_COLUMN_SHARD", 9)
 
 
 @pytest.mark.usefixtures("narrow")

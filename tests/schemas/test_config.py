@@ -16,7 +16,7 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import NormaliseConfig
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 
 def files() -> Raw:
@@ -130,7 +130,7 @@ def test_a_dealer_is_no_party(tmp_path: Path) -> None:
 
 def test_a_store_serves_one_run_of_as_many_iterations_as_the_job_takes_unless_told_otherwise(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, gateway()))
-    assert config.needed_triples.model_dump() == {"store": "october", "rows": 5, "runs": 1, "iterations": None}
+    assert config.required_triples.model_dump() == {"store": "october", "rows": 5, "runs": 1, "iterations": None}
     assert store_iterations(config) == 1
     assert store_iterations(load_config(written(tmp_path, vertical()))) == 10
     assert store_iterations(load_config(written(tmp_path, changed(vertical(), kmeans__max_iter=3)))) == 3
@@ -144,7 +144,7 @@ def test_a_store_serves_one_run_of_as_many_iterations_as_the_job_takes_unless_to
 def test_a_configuration_that_describes_no_store_is_told_where_one_is_needed(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, changed(gateway(), triples=None)))
     assert config.triples is None
-    for needed in (lambda: config.needed_triples, lambda: config.store_folder, config.offline):
+    for needed in (lambda: config.required_triples, lambda: config.store_folder, config.offline):
         with pytest.raises(ConfigError) as raised:
             needed()
         assert raised.value.sentence == "the configuration of payco describes no store of triples: add `triples:`"
@@ -166,8 +166,8 @@ def test_the_dealer_is_a_peer_while_a_store_is_made_and_none_in_a_run(tmp_path: 
 
 def test_the_longest_name_of_a_store_still_names_messages(tmp_path: Path) -> None:
     offline = load_config(written(tmp_path, changed(gateway(), triples__store="x" * 74))).offline()
-    key = Key(Address(offline.run, 0, "offline.0", 0), "notary", "payco")
-    assert Key.parse(key.to_json()) == key
+    key = MessageKey(Address(offline.run, 0, "offline.0", 0), "notary", "payco")
+    assert MessageKey.parse(key.to_json()) == key
 
 
 def test_a_missing_file_a_folder_and_what_is_no_yaml_are_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilmeans.schemas import errors
-from veilmeans.schemas.errors import ConfigError, RefusedError, VeilmeansError, recall
+from veilmeans.schemas.errors import ConfigError, RefusedError, VeilmeansError, recover_error
 
 KINDS = [VeilmeansError, *VeilmeansError.__subclasses__()]
 SENTENCE = 'bank sent "nothing" as \'x\' where uint64 (2, 1) was due: see "a.csv", row 1,234'
@@ -53,7 +53,7 @@ WRAPPED = {
 def test_the_sentence_is_found_in_what_a_runner_makes_of_it(kind: type[VeilmeansError], text: str) -> None:
     mark = str(kind(SENTENCE))
     for error in (RuntimeError(text.format(mark, mark)), text.format(mark, mark)):
-        found = recall(error)
+        found = recover_error(error)
         assert type(found) is kind
         assert found is not None
         assert found.sentence == SENTENCE
@@ -62,20 +62,20 @@ def test_the_sentence_is_found_in_what_a_runner_makes_of_it(kind: type[Veilmeans
 @given(st.text("abc ,:.()", min_size=1), st.sampled_from(sorted(WRAPPED)))
 def test_any_sentence_is_found(text: str, how: str) -> None:
     error = RefusedError(f"a{text}a")
-    found = recall(WRAPPED[how].format(error, error))
+    found = recover_error(WRAPPED[how].format(error, error))
     assert found is not None
     assert found.sentence == error.sentence
 
 
 def test_an_error_of_ours_is_its_own_memory_and_any_other_has_none() -> None:
     error = ConfigError("x. Client context")
-    assert recall(error) is error
-    assert recall(ValueError("veilmeans went wrong")) is None
-    assert recall("") is None
+    assert recover_error(error) is error
+    assert recover_error(ValueError("veilmeans went wrong")) is None
+    assert recover_error("") is None
 
 
 def test_a_code_of_a_later_version_is_still_an_error() -> None:
-    found = recall("veilmeans[99]: the moon is full")
+    found = recover_error("veilmeans[99]: the moon is full")
     assert type(found) is VeilmeansError
     assert found is not None
     assert found.sentence == "the moon is full"
@@ -93,7 +93,7 @@ def test_a_sentence_survives_a_pipeline(mode: str) -> None:
     _ = pipeline | beam.Create([7]) | "Refuse 'x'" >> beam.Map(_refuse)
     with pytest.raises(Exception, match="while running") as raised:
         pipeline.run().wait_until_finish()
-    found = recall(raised.value)
+    found = recover_error(raised.value)
     assert type(found) is RefusedError
     assert found is not None
     assert found.sentence == f"{SENTENCE} (7)"

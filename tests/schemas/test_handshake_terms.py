@@ -3,13 +3,13 @@
 import pytest
 
 from veilmeans.schemas.errors import HandshakeError
-from veilmeans.schemas.handshake_terms import Terms, difference
+from veilmeans.schemas.handshake_terms import Terms, first_difference
 
 MINE = {"protocol version": 1, "rows": 10_000, "parties": ["payco", "shop"], "dealer": None, "bound": 5}
 
 
 def test_equal_terms_do_not_differ() -> None:
-    assert difference(Terms(MINE), Terms(dict(MINE)), "shop") is None
+    assert first_difference(Terms(MINE), Terms(dict(MINE)), "shop") is None
 
 
 @pytest.mark.parametrize(
@@ -23,22 +23,22 @@ def test_equal_terms_do_not_differ() -> None:
     ],
 )
 def test_a_difference_names_the_field_and_both_values(field: str, value: object, sentence: str) -> None:
-    assert difference(Terms(MINE), Terms({**MINE, field: value}), "shop") == sentence
+    assert first_difference(Terms(MINE), Terms({**MINE, field: value}), "shop") == sentence
 
 
 def test_a_field_that_only_one_side_has_differs() -> None:
     fewer = {name: value for name, value in MINE.items() if name != "rows"}
-    assert difference(Terms(MINE), Terms(fewer), "shop") == "rows is 10,000 here and not set at shop"
-    assert difference(Terms(fewer), Terms(MINE), "shop") == "rows is not set here and 10,000 at shop"
+    assert first_difference(Terms(MINE), Terms(fewer), "shop") == "rows is 10,000 here and not set at shop"
+    assert first_difference(Terms(fewer), Terms(MINE), "shop") == "rows is not set here and 10,000 at shop"
 
 
 def test_another_protocol_version_is_told_before_anything_else() -> None:
     other = {**MINE, "protocol version": 2, "bound": 6}
-    assert difference(Terms(MINE), Terms(other), "shop") == "protocol version is 1 here and 2 at shop"
+    assert first_difference(Terms(MINE), Terms(other), "shop") == "protocol version is 1 here and 2 at shop"
 
 
 def test_what_is_announced_and_what_is_bound_need_not_be_alike() -> None:
-    assert difference(Terms(MINE, {"columns": ["a"]}, "x"), Terms(MINE, {"columns": ["b"]}, "y"), "shop") is None
+    assert first_difference(Terms(MINE, {"columns": ["a"]}, "x"), Terms(MINE, {"columns": ["b"]}, "y"), "shop") is None
 
 
 def test_terms_come_back_from_their_mapping() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.kmeans_in_memory import horizontal, vertical
-from veilmeans.schemas.layout import Block, Layout, Place, columns_per_shard, cut, cut_columns
+from veilmeans.schemas.layout import Layout, RowShard, ShardShape, column_slices, columns_per_shard, shard_lengths
 
 counts = st.lists(st.integers(1, 40), min_size=2, max_size=4)
 per_shard = st.integers(1, 50)
@@ -14,32 +14,35 @@ per_shard = st.integers(1, 50)
 
 @given(st.integers(1, 200), per_shard)
 def test_shards_are_full_but_for_the_last(rows: int, size: int) -> None:
-    *full, last = cut(rows, size)
+    *full, last = shard_lengths(rows, size)
     assert sum(full) + last == rows
     assert set(full) <= {size}
     assert 1 <= last <= size
 
 
 def test_the_last_shard_may_have_one_row() -> None:
-    assert cut(7, 3) == [3, 3, 1]
-    assert cut(1, 3) == [1]
-    assert cut(0, 3) == []
-    assert [place.block.rows for place in vertical(7, (1, 1), 3).places()] == [3, 3, 1]
+    assert shard_lengths(7, 3) == [3, 3, 1]
+    assert shard_lengths(1, 3) == [1]
+    assert shard_lengths(0, 3) == []
+    assert [place.block.rows for place in vertical(7, (1, 1), 3).row_shards()] == [3, 3, 1]
 
 
 def test_vertical_shards_belong_to_all_and_each_owns_its_columns() -> None:
     layout = vertical(5, (2, 1, 3), 4)
-    assert layout.places() == [Place(None, 0, Block(4, (2, 1, 3))), Place(None, 1, Block(1, (2, 1, 3)))]
+    assert layout.row_shards() == [
+        RowShard(None, 0, ShardShape(4, (2, 1, 3))),
+        RowShard(None, 1, ShardShape(1, (2, 1, 3))),
+    ]
     assert (layout.parties, layout.total_rows, layout.total_features) == (3, 5, 6)
     assert [layout.own_columns(i) for i in range(3)] == [slice(0, 2), slice(2, 3), slice(3, 6)]
 
 
 def test_horizontal_shards_belong_to_one_who_owns_all_columns() -> None:
     layout = horizontal((3, 2), 4, 2)
-    assert layout.places() == [
-        Place(0, 0, Block(2, (4, 0))),
-        Place(0, 1, Block(1, (4, 0))),
-        Place(1, 0, Block(2, (0, 4))),
+    assert layout.row_shards() == [
+        RowShard(0, 0, ShardShape(2, (4, 0))),
+        RowShard(0, 1, ShardShape(1, (4, 0))),
+        RowShard(1, 0, ShardShape(2, (0, 4))),
     ]
     assert (layout.parties, layout.total_rows, layout.total_features) == (2, 5, 4)
     assert [layout.own_columns(i) for i in range(2)] == [slice(0, 4), slice(0, 4)]
@@ -49,7 +52,7 @@ def cells(layout: Layout) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
     """How many owners each value of the n × d table has."""
     table = np.zeros((layout.total_rows, layout.total_features), np.int64)
     first = 0
-    for place in layout.places():
+    for place in layout.row_shards():
         for party in range(layout.parties):
             table[first : first + place.block.rows, place.block.columns(party)] += 1
         first += place.block.rows
@@ -80,21 +83,21 @@ def test_a_row_of_a_vertical_table_belongs_to_all() -> None:
 def test_a_partys_shards_are_numbered_from_zero(parts: list[int], size: int) -> None:
     layout = horizontal(parts, 3, size)
     for owner, rows in enumerate(parts):
-        own = [place for place in layout.places() if place.owner == owner]
+        own = [place for place in layout.row_shards() if place.owner == owner]
         assert [place.index for place in own] == list(range(len(own)))
-        assert [place.block.rows for place in own] == cut(rows, size)
+        assert [place.block.rows for place in own] == shard_lengths(rows, size)
 
 
 def test_columns_of_a_block_follow_each_other() -> None:
-    block = Block(3, (0, 2, 0, 1))
+    block = ShardShape(3, (0, 2, 0, 1))
     assert [block.columns(i) for i in range(4)] == [slice(0, 0), slice(0, 2), slice(2, 2), slice(2, 3)]
 
 
 @given(st.integers(1, 200), per_shard)
 def test_column_shards_have_every_column_once(columns: int, size: int) -> None:
-    shards = cut_columns(columns, size)
+    shards = column_slices(columns, size)
     assert [column for each in shards for column in range(columns)[each]] == list(range(columns))
-    assert [each.stop - each.start for each in shards] == cut(columns, size)
+    assert [each.stop - each.start for each in shards] == shard_lengths(columns, size)
 
 
 @pytest.mark.parametrize(("k", "columns"), [(1, 262_144), (4, 65_536), (5, 52_428), (262_144, 1), (300_000, 1)])

@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
-from veilmeans.schemas.message import HEADER_SIZE, Header, Key, opened
+from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", fullmatch=True)
 numbers = st.integers(0, 2**62 - 1)
-keys = st.builds(Key, st.builds(Address, names, numbers, names, numbers), names, names)
-KEY = Key(Address("run", 0, "stage", 7), "payco", "shop")
+keys = st.builds(MessageKey, st.builds(Address, names, numbers, names, numbers), names, names)
+KEY = MessageKey(Address("run", 0, "stage", 7), "payco", "shop")
 GOOD = ["run", 0, "stage", 7, "payco", "shop"]
 
 
 @given(keys)
-def test_a_key_comes_back_from_its_text(key: Key) -> None:
-    assert Key.parse(key.to_json()) == key
-    assert Key.parse(key.to_json().encode()) == key
+def test_a_key_comes_back_from_its_text(key: MessageKey) -> None:
+    assert MessageKey.parse(key.to_json()) == key
+    assert MessageKey.parse(key.to_json().encode()) == key
 
 
 @given(keys)
-def test_a_key_stays_below_its_folder(key: Key) -> None:
+def test_a_key_stays_below_its_folder(key: MessageKey) -> None:
     parts = key.path.split("/")
     assert len(parts) == 4
     assert not {"", ".", ".."} & set(parts)
@@ -37,14 +37,14 @@ def test_a_key_stays_below_its_folder(key: Key) -> None:
 )
 def test_a_key_whose_name_is_no_name_is_refused(place: int, name: object) -> None:
     with pytest.raises(RefusedError, match="names are not allowed"):
-        Key.parse(json.dumps([*GOOD[:place], name, *GOOD[place + 1 :]]))
+        MessageKey.parse(json.dumps([*GOOD[:place], name, *GOOD[place + 1 :]]))
 
 
 @pytest.mark.parametrize("place", [1, 3])
 @pytest.mark.parametrize("number", [-1, 2**62, 1.0, "1", True, None, [1]])
 def test_a_key_whose_number_is_no_number_is_refused(place: int, number: object) -> None:
     with pytest.raises(RefusedError, match="numbers are not allowed"):
-        Key.parse(json.dumps([*GOOD[:place], number, *GOOD[place + 1 :]]))
+        MessageKey.parse(json.dumps([*GOOD[:place], number, *GOOD[place + 1 :]]))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_a_key_whose_number_is_no_number_is_refused(place: int, number: object) 
 )
 def test_what_is_no_key_at_all_is_refused(text: str | bytes) -> None:
     with pytest.raises(RefusedError, match="no key"):
-        Key.parse(text)
+        MessageKey.parse(text)
 
 
 @given(st.binary(max_size=100))
 def test_any_text_is_a_key_or_is_refused(text: bytes) -> None:
     with pytest.raises(RefusedError):
-        Key.parse(text)
+        MessageKey.parse(text)
 
 
 @given(st.binary(max_size=200))
@@ -67,7 +67,7 @@ def test_a_payload_comes_back_from_its_envelope(payload: bytes) -> None:
     packed = Header.of(pa.py_buffer(payload)).pack()
     assert len(packed) == HEADER_SIZE
     assert Header.unpack(KEY, packed) == Header.of(pa.py_buffer(payload))
-    assert opened(KEY, pa.py_buffer(packed + payload)).to_pybytes() == payload
+    assert open_envelope(KEY, pa.py_buffer(packed + payload)).to_pybytes() == payload
 
 
 @given(st.binary(min_size=1, max_size=40), st.data())
@@ -76,7 +76,7 @@ def test_an_envelope_with_any_byte_changed_is_refused(payload: bytes, data: st.D
     meaningful = [*range(48), *range(HEADER_SIZE, len(envelope))]
     envelope[data.draw(st.sampled_from(meaningful))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(RefusedError, match="run/0/stage/7 from payco to shop"):
-        opened(KEY, pa.py_buffer(bytes(envelope)))
+        open_envelope(KEY, pa.py_buffer(bytes(envelope)))
 
 
 @given(st.binary(min_size=1, max_size=40), st.data())
@@ -85,4 +85,4 @@ def test_an_envelope_that_is_cut_short_or_too_long_is_refused(payload: bytes, da
     length = data.draw(st.integers(0, len(envelope) - 1))
     for wrong in (envelope[:length], envelope + b"\0"):
         with pytest.raises(RefusedError, match="truncated"):
-            opened(KEY, pa.py_buffer(wrong))
+            open_envelope(KEY, pa.py_buffer(wrong))

@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from veilmeans.io.exchange.connections import close_exchange, open_exchange
 from veilmeans.pipelines.session.beam_runner import run_pipeline
-from veilmeans.pipelines.session.session import say_farewell, seated
+from veilmeans.pipelines.session.session import exchange_farewells, open_session
 from veilmeans.schemas.arrays import Arrays, from_stream, to_batch, write_stream
 from veilmeans.schemas.config import JobConfig, load_config
-from veilmeans.schemas.errors import recall
+from veilmeans.schemas.errors import recover_error
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.primitives.multiply import MULTIPLY
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
 from veilmeans.transforms.rounds.executor import run_bare
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
 
 
@@ -72,26 +72,26 @@ def run_chain(config: JobConfig, rounds: int, executor: str, order: int) -> None
     """This party's side of the chain."""
     shards = sorted(int(p.stem.split("-")[1]) for p in config.storage.glob("input-*.arrow"))
     shuffled = [int(i) for i in np.random.default_rng(order).permutation(shards)]
-    seat = Seat(config, binding="chain", store_number=0)
-    with seated(config) as exchange:
+    context = PartyContext(config, binding="chain", store_number=0)
+    with open_session(config) as exchange:
         if executor == "bare":
             inputs = {shard: _load(shard, config.storage)[1].arrays for shard in shuffled}
-            for shard, state in run_bare(chain(rounds), seat.open(), inputs).items():
+            for shard, state in run_bare(chain(rounds), context.open(), inputs).items():
                 write_arrays(config.storage / f"output-{shard}.arrow", {"x": state["x"]})
         else:
-            run_pipeline(config, lambda pipeline: _build(pipeline, config, seat, rounds, shuffled))
-        say_farewell(exchange, config, iteration=1)
+            run_pipeline(config, lambda pipeline: _build(pipeline, config, context, rounds, shuffled))
+        exchange_farewells(exchange, config, iteration=1)
     outputs = {str(s): read_arrays(config.storage / f"output-{s}.arrow")["x"] for s in shards}
     write_arrays(config.storage / "output.arrow", outputs)
 
 
-def _build(pipeline: beam.Pipeline, config: JobConfig, seat: Seat, rounds: int, shards: list[int]) -> None:
+def _build(pipeline: beam.Pipeline, config: JobConfig, context: PartyContext, rounds: int, shards: list[int]) -> None:
     _ = (
         pipeline
         | beam.Create(shards)
         | beam.Reshuffle()
         | beam.Map(_load, config.storage).with_output_types(tuple[int, Shard])
-        | RunProtocol(chain(rounds), seat)
+        | RunProtocol(chain(rounds), context)
         | beam.ParDo(Save(config.storage))
     )
 
@@ -111,7 +111,7 @@ def main() -> None:
     try:
         run_chain(config, arguments.rounds, arguments.executor, arguments.order)
     except Exception as error:
-        known = recall(error)
+        known = recover_error(error)
         if known is None:
             raise
         print(f"error: {known.sentence}", file=sys.stderr)

@@ -16,13 +16,15 @@ from support.fault_injection import PATIENCE, in_a_process
 from support.parties import free_ports, write_config
 from veilmeans.schemas import layout
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import CELLS
+from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
 
 
 class Line:
     """A command line, running in a folder (none: in ours), with so many values in a shard of columns."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, folder: Path | None = None, cells: int = CELLS) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: Path, folder: Path | None = None, cells: int = VALUES_PER_COLUMN_SHARD
+    ) -> None:
         self.log = log
         self.process: BaseProcess = in_a_process(_run, list(arguments), log, folder, cells)
 
@@ -44,24 +46,28 @@ class Line:
 class Command(Line):
     """One command with one party's configuration, running."""
 
-    def __init__(self, command: str, config: JobConfig, folder: Path, cells: int = CELLS) -> None:
+    def __init__(self, command: str, config: JobConfig, folder: Path, cells: int = VALUES_PER_COLUMN_SHARD) -> None:
         file = write_config(config, folder / f"{config.party}.yaml")
         log = folder / f"{config.party}-{command}-{time.monotonic_ns()}.log"
         super().__init__([command, "--config", str(file)], log, cells=cells)
 
 
 def run_all(
-    command: str, configs: Mapping[str, JobConfig], folder: Path, cells: int = CELLS, patience: float = PATIENCE
+    command: str,
+    configs: Mapping[str, JobConfig],
+    folder: Path,
+    cells: int = VALUES_PER_COLUMN_SHARD,
+    patience: float = PATIENCE,
 ) -> dict[str, tuple[int, str]]:
     """Start everyone at once; exit code and output of each."""
     running = {name: Command(command, config, folder, cells) for name, config in configs.items()}
     return {name: each.wait(patience) for name, each in running.items()}
 
 
-def _run(arguments: list[str], log: Path, folder: Path | None, cells: int = CELLS) -> None:
+def _run(arguments: list[str], log: Path, folder: Path | None, cells: int = VALUES_PER_COLUMN_SHARD) -> None:
     from veilmeans.pipelines.cli.main import main
 
-    layout.CELLS = cells
+    layout.VALUES_PER_COLUMN_SHARD = cells
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from support.config_text import gateway
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_of
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 
@@ -20,5 +20,5 @@ def config(**fields: Any) -> JobConfig:
 
 def mistake(**fields: Any) -> str:
     with pytest.raises(ConfigError) as raised:
-        kmeans_of(config(**fields))
+        kmeans_steps(config(**fields))
     return raised.value.sentence

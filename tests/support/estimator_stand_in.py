@@ -15,7 +15,7 @@ from veilmeans.io.storage.result_files import write_assignments, write_centroids
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig, load_config
-from veilmeans.transforms.kmeans.initial_centroids import start_rows
+from veilmeans.transforms.kmeans.initial_centroids import first_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 
@@ -36,8 +36,8 @@ def train(file: Path, configs: dict[str, JobConfig]) -> None:
     width = np.where(high > low, high - low, 1)
     rows = (values - low) / width
     config = next(iter(configs.values()))
-    job = config.needed_kmeans
-    start = rows[list(start_rows(job, layout_of(config, job)))]
+    job = config.required_kmeans
+    start = rows[list(first_rows(job, layout_of(config, job)))]
     steps = lloyd(lambda: [rows], start, job.max_iter, job.tol)
     np.savez(file, low=low, width=width, centres=steps[-1].centres)
     write_labels(configs, nearest(rows, steps[-2].centres if len(steps) > 1 else start))
@@ -51,7 +51,7 @@ def train(file: Path, configs: dict[str, JobConfig]) -> None:
 
 
 def read(configs: dict[str, JobConfig]) -> Real:
-    return np.hstack([_values(str(each.needed_kmeans.data)) for each in configs.values()])
+    return np.hstack([_values(str(each.required_kmeans.data)) for each in configs.values()])
 
 
 def _values(file: str) -> Real:

@@ -26,7 +26,7 @@ from support.parties import TRIPLES, Board, deal_stores, in_parallel, make_confi
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
-from veilmeans.io.exchange.flight_exchange import Door, GatewayExchange
+from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA
 from veilmeans.io.exchange.flight_streams import split as in_parts
 from veilmeans.io.storage.scratch import VALUE, Scratch
@@ -34,10 +34,10 @@ from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig, load_config
-from veilmeans.schemas.message import Header, Key
+from veilmeans.schemas.message import Header, MessageKey
 from veilmeans.transforms.rounds import party_context as seat_module
 from veilmeans.transforms.rounds.executor import run_bare
-from veilmeans.transforms.rounds.party_context import OpenSeat, Seat
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext
 
 HERE = Path(__file__).parent
 ROUNDS, SHARDS = 6, 3
@@ -67,14 +67,14 @@ class Through:
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         self.inner.put_all(messages)
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         return self.inner.get(key, timeout)
 
     def collect(self, run: str, before: int | None = None) -> int:
         return self.inner.collect(run, before)
 
-    def forgive(self, run: str) -> None:
-        self.inner.forgive(run)
+    def forget_refusal(self, run: str) -> None:
+        self.inner.forget_refusal(run)
 
     def close(self) -> None:
         self.inner.close()
@@ -138,14 +138,14 @@ class StruckExchange(Through):
             moment.strike(self.marks)
         self.inner.put_all(messages)
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         payload = self.inner.get(key, timeout)
         moment = self._due(key, "receive")
         if moment is not None:
             moment.strike(self.marks)
         return payload
 
-    def _due(self, key: Key, half: str) -> Moment | None:
+    def _due(self, key: MessageKey, half: str) -> Moment | None:
         number = round_of(key)
         due = [m for m in self.moments if (m.round, m.half) == (number, half) and not m.mark(self.marks).exists()]
         return due[0] if due else None
@@ -164,7 +164,7 @@ class At(Through):
         self.inner.put_all(messages)
 
 
-def round_of(key: Key) -> int | None:
+def round_of(key: MessageKey) -> int | None:
     """The number of a chain's round; None for handshake and farewell."""
     number = key.address.stage.split(".")[1:2]
     return int(number[0]) if number else None
@@ -226,16 +226,16 @@ def make_scene(folder: Path, kind: str, parties: int = 2, timeout: float = 30.0,
         write_config(config, folder / f"{config.party}.yaml")
         write_inputs(config, shards)
     board = Board()
-    seats = [_on_board(config, board, store) for config, store in zip(configs.values(), stores, strict=True)]
-    return Scene(folder, configs, held, _all_rounds(seats, held))
+    contexts = [_on_board(config, board, store) for config, store in zip(configs.values(), stores, strict=True)]
+    return Scene(folder, configs, held, _all_rounds(contexts, held))
 
 
-def _on_board(config: JobConfig, board: Board, store: StoreRun) -> OpenSeat:
-    return OpenSeat(config.me, config.run, 0, board, b"unused", store, Scratch(VALUE), 10.0)
+def _on_board(config: JobConfig, board: Board, store: StoreRun) -> OpenPartyContext:
+    return OpenPartyContext(config.me, config.run, 0, board, b"unused", store, Scratch(VALUE), 10.0)
 
 
-def _all_rounds(seats: Sequence[OpenSeat], held: Sequence[Mapping[int, Arrays]]) -> list[dict[int, Arrays]]:
-    return in_parallel([lambda i=i: run_bare(chain(ROUNDS), seats[i], held[i]) for i in range(len(seats))])
+def _all_rounds(contexts: Sequence[OpenPartyContext], held: Sequence[Mapping[int, Arrays]]) -> list[dict[int, Arrays]]:
+    return in_parallel([lambda i=i: run_bare(chain(ROUNDS), contexts[i], held[i]) for i in range(len(contexts))])
 
 
 @contextmanager
@@ -253,20 +253,21 @@ def open_exchanges(scene: Scene) -> Iterator[dict[str, Exchange]]:
 def play(scene: Scene, disturbed: Mapping[str, Callable[[Exchange], Exchange]]) -> list[dict[int, Arrays]]:
     """All rounds in this process, over real exchanges; some parties' are disturbed."""
     with open_exchanges(scene) as exchanges:
-        seats = [
+        contexts = [
             replace(
-                Seat(config, "chain", store_number=0).open(), exchange=disturbed.get(name, Through)(exchanges[name])
+                PartyContext(config, "chain", store_number=0).open(),
+                exchange=disturbed.get(name, Through)(exchanges[name]),
             )
             for name, config in scene.configs.items()
         ]
-        return _all_rounds(seats, scene.held)
+        return _all_rounds(contexts, scene.held)
 
 
 def message(
     run: str = "test", iteration: int = 0, number: int = 0, sender: str = "shop", to: str = "payco"
 ) -> Outgoing:
     """A message such as a chain sends."""
-    key = Key(Address(run, iteration, f"chain.{number:02d}.multiply", 0), sender, to)
+    key = MessageKey(Address(run, iteration, f"chain.{number:02d}.multiply", 0), sender, to)
     return Outgoing.of(key, {"e": np.arange(40, dtype=np.uint64), "f": np.arange(40, dtype=np.uint64)})
 
 
@@ -281,18 +282,18 @@ def raw_client(owner: JobConfig, identity: Identity | None) -> flight.FlightClie
     )
 
 
-def exchange_of_shop(scene: Scene, timeout: float = 3.0) -> GatewayExchange:
+def exchange_of_shop(scene: Scene, timeout: float = 3.0) -> FlightExchange:
     """Shop's exchange with payco, with no limit of its own."""
     shop, owner = scene.configs["shop"], scene.configs["payco"]
-    doors = {"payco": Door("payco", owner.listen or "", owner.certificate.read_bytes())}
-    own = Door("shop", shop.listen or "", shop.certificate.read_bytes())
-    return GatewayExchange(own, doors, load_identity(shop), 1 << 40, timeout)
+    doors = {"payco": Endpoint("payco", owner.listen or "", owner.certificate.read_bytes())}
+    own = Endpoint("shop", shop.listen or "", shop.certificate.read_bytes())
+    return FlightExchange(own, doors, load_identity(shop), 1 << 40, timeout)
 
 
 Part = tuple[pa.RecordBatch, bytes | None]
 
 
-def label(key: Key, header: Header, /, **other: object) -> bytes:
+def label(key: MessageKey, header: Header, /, **other: object) -> bytes:
     """What opens a message on the wire; `other` fields replace the right ones."""
     return json.dumps({"key": key.to_json(), "size": header.size, "sha256": header.digest.hex(), **other}).encode()
 
@@ -358,7 +359,7 @@ def in_a_process(target: Callable[..., object], *arguments: object) -> BaseProce
     return process
 
 
-def send_half(to: Path, sender: Path, key: Key, payload: bytes) -> None:
+def send_half(to: Path, sender: Path, key: MessageKey, payload: bytes) -> None:
     """Send the first part of a message of several parts, then sit there."""
     client = raw_client(load_config(to), load_identity(load_config(sender)))
     writer, _ = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA)

@@ -16,7 +16,7 @@ from support.train_world import BOTH, DEALER, World, changed_config, make_world,
 from veilmeans.pipelines.offline import run_offline
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas import layout as layouts
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 ROWS, WIDTHS, SHARD, CLUSTERS, ITERATIONS = 42, {"payco": 5, "shop": 3}, 20, 3, 2
 CELLS = 2 * CLUSTERS
@@ -47,7 +47,7 @@ def by_columns(folder: Path) -> World:
         sp.save_npz(folder / name / "data.npz", sp.csr_array(columns))
         configs[name] = changed_config(configs[name], {"kmeans": {"data": str(folder / name / "data.npz")}})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "CELLS", CELLS)
+        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", CELLS)
         together(run_offline, configs)
     return World(folder, configs, CELLS)
 
@@ -63,7 +63,7 @@ def by_rows(folder: Path) -> World:
 
 def in_threads(world: World) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "CELLS", world.cells)
+        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", world.cells)
         together(run_train, {name: world.configs[name] for name in BOTH})
 
 
@@ -81,7 +81,7 @@ class Undisturbed:
     world: World
     shares: dict[str, bytes]
     results: dict[str, Any]
-    messages: Mapping[str, list[tuple[Key, int]]]
+    messages: Mapping[str, list[tuple[MessageKey, int]]]
 
     @classmethod
     def of(cls, world: World, folder: Path) -> "Undisturbed":

@@ -18,17 +18,17 @@ from veilmeans.crypto.pairwise_encryption import Seal
 from veilmeans.io.exchange import connections as connect
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.exchange.file_exchange import FileExchange
-from veilmeans.io.exchange.inbox import Spool
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centres
+from veilmeans.io.exchange.inbox import MessageStore
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.session.kmeans_from_config import job_plan, layout_of, store_iterations
+from veilmeans.pipelines.session.kmeans_from_config import layout_of, store_iterations, store_requirements
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Real, from_stream
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.schemas.message import HEADER_SIZE, Key
+from veilmeans.schemas.message import HEADER_SIZE, MessageKey
 from veilmeans.transforms.offline.dealer import deal
 
 # A world: parties with keys, data and dealt triples. Also for other tests of whole runs.
@@ -70,7 +70,7 @@ def changed(config: JobConfig, **fields: Any) -> JobConfig:
 def deal_all(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -> None:
     """Everyone's store, as `veilmeans offline` makes it. The same secret makes the same store."""
     first = next(iter(configs.values()))
-    plan, store = job_plan(first), first.needed_triples
+    plan, store = store_requirements(first), first.required_triples
     manifest = Manifest(store.store, store.runs, store_iterations(first), plan.rows, plan.digest())
     seeds = [prg.derive(secret, name) for name in configs]
     stores = [
@@ -111,8 +111,8 @@ def checkpoint(config: JobConfig, done: int | None = None) -> dict[str, Array]:
     """What a party has after so many iterations, with the centroids of all column shards as "mu"."""
     store = kept_of(config)
     done = store.newest() if done is None else done
-    count = len(list((store.folder / centres(done)).glob("*.arrow")))
-    parts = [store.read_shard(centres(done), shard)["mu"] for shard in range(count)]
+    count = len(list((store.folder / centroids(done)).glob("*.arrow")))
+    parts = [store.read_shard(centroids(done), shard)["mu"] for shard in range(count)]
     return {**store.read(done), "mu": np.concatenate(parts, axis=1)}
 
 
@@ -120,7 +120,7 @@ def positions(config: JobConfig, done: int | None = None) -> list[Array]:
     """This party's shares of the one-hot rows, shard by shard."""
     store = kept_of(config)
     last = store.newest() if done is None else done
-    return [store.read_shard(assignments(last), shard)["c"] for shard in range(len(layout(config).places()))]
+    return [store.read_shard(assignments(last), shard)["c"] for shard in range(len(layout(config).row_shards()))]
 
 
 def layout(config: JobConfig) -> Layout:
@@ -130,7 +130,7 @@ def layout(config: JobConfig) -> Layout:
 
 def labels_of(configs: Mapping[str, JobConfig], done: int | None = None) -> list[Array]:
     """The clusters of each shard's rows, that all parties' shares together are."""
-    places = layout(next(iter(configs.values()))).places()
+    places = layout(next(iter(configs.values()))).row_shards()
     found = []
     for place, *shares in zip(places, *(positions(config, done) for config in configs.values()), strict=True):
         hot = bits.unpack_rows(np.bitwise_xor.reduce(shares), place.block.rows)
@@ -141,17 +141,17 @@ def labels_of(configs: Mapping[str, JobConfig], done: int | None = None) -> list
 
 def keep_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody drops a message from now on."""
-    for exchange in (Spool, FileExchange):
+    for exchange in (MessageStore, FileExchange):
         monkeypatch.setattr(exchange, "collect", lambda *_, **__: 0)
 
 
-def received(config: JobConfig) -> Iterator[tuple[Key, dict[str, Array]]]:
+def received(config: JobConfig) -> Iterator[tuple[MessageKey, dict[str, Array]]]:
     """Every message that lies in a party's inbox or, sealed for it, in the others' outboxes."""
     for key, payload in _payloads(config):
         yield key, from_stream(pa.py_buffer(payload))
 
 
-def _payloads(config: JobConfig) -> Iterator[tuple[Key, bytes]]:
+def _payloads(config: JobConfig) -> Iterator[tuple[MessageKey, bytes]]:
     if config.exchange.kind == "gateway":
         inbox = config.storage / "inbox"
         for file in sorted(inbox.rglob("*.msg")):
@@ -164,10 +164,10 @@ def _payloads(config: JobConfig) -> Iterator[tuple[Key, bytes]]:
             yield key, seal.open(file.read_bytes(), key.to_json().encode())[HEADER_SIZE:]
 
 
-def _key(path: Path) -> Key:
+def _key(path: Path) -> MessageKey:
     run, iteration, stage, name = path.parts
     shard, sender, recipient, _ = name.split(".")
-    return Key(Address(run, int(iteration), stage, int(shard)), sender, recipient)
+    return MessageKey(Address(run, int(iteration), stage, int(shard)), sender, recipient)
 
 
 # What should come out, by Lloyd in the clear.
@@ -177,8 +177,8 @@ ROWS, ITERATIONS, CLUSTERS = 60, 1, 3
 def blobs(rows: int, columns: int, seed: int = 4) -> Real:
     """Rows around three centres far apart, in columns of very different scale; no two values are alike."""
     rng = np.random.default_rng(seed)
-    centres = np.array([[0.1], [0.5], [0.9]]) + rng.uniform(-0.08, 0.08, (CLUSTERS, columns))
-    rows_ = centres[np.arange(rows) % CLUSTERS] + rng.normal(0, 0.03, (rows, columns))
+    centroids = np.array([[0.1], [0.5], [0.9]]) + rng.uniform(-0.08, 0.08, (CLUSTERS, columns))
+    rows_ = centroids[np.arange(rows) % CLUSTERS] + rng.normal(0, 0.03, (rows, columns))
     return rows_ * 10.0 ** np.arange(columns) - 3.0
 
 

@@ -14,36 +14,36 @@ from support.parties import NAMES, Board, Shards, split
 from veilmeans.crypto import bits, prg, ring
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto.he import scheme as he
-from veilmeans.crypto.he.product_parameters import Cipher, SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, correction_name, store_address
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_of
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, Real
-from veilmeans.schemas.config import EngineConfig, JobConfig
-from veilmeans.schemas.kmeans_config import KMeansJob, NormaliseConfig, RevealConfig
+from veilmeans.schemas.config import BeamConfig, JobConfig
+from veilmeans.schemas.kmeans_config import KMeansConfig, NormaliseConfig, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.party_state import add_up, by_columns, column_range, sums_by_columns
-from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, step
-from veilmeans.transforms.kmeans.steps import KMeans
-from veilmeans.transforms.offline.ciphertexts import blind
+from veilmeans.transforms.kmeans.party_state import by_columns, column_range, sums_by_columns, total_of
+from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
 from veilmeans.transforms.offline.dealer import deal
-from veilmeans.transforms.products.cross_product import block_state
-from veilmeans.transforms.products.he_product import sparse_state
-from veilmeans.transforms.rounds.he_operations import CipherSeat, Tables
-from veilmeans.transforms.rounds.interfaces import Blinding
-from veilmeans.transforms.rounds.party_context import OpenSeat
+from veilmeans.transforms.products.cross_product import shape_to_state
+from veilmeans.transforms.products.he_product import csr_to_state
+from veilmeans.transforms.rounds.he_operations import HEContext, Tables
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed
+from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage, without
 
-SMALL = Cipher("okamoto-uchiyama", 1536)
+SMALL = SchemeParameters("okamoto-uchiyama", 1536)
 """Quick, and too short to be safe."""
-PAILLIER = Cipher("paillier", 768)
+PAILLIER = SchemeParameters("paillier", 768)
 
 
 @cache
-def keyrings(parties: int, cipher: Cipher = SMALL) -> tuple[Keyring, ...]:
+def keyrings(parties: int, cipher: SchemeParameters = SMALL) -> tuple[Keyring, ...]:
     """Every party's keys, made once in a test process."""
     keys = [_key(cipher, i) for i in range(parties)]
     return tuple(
@@ -53,13 +53,13 @@ def keyrings(parties: int, cipher: Cipher = SMALL) -> tuple[Keyring, ...]:
 
 
 @cache
-def _key(cipher: Cipher, number: int) -> he.PrivateKey:
+def _key(cipher: SchemeParameters, number: int) -> he.PrivateKey:
     del number
     return he.generate(cipher.scheme, cipher.bits)
 
 
 def make_ciphers(
-    rings: Sequence[Keyring], store: str, iteration: int, shard: int, blindings: Mapping[str, Sequence[Blinding]]
+    rings: Sequence[Keyring], store: str, iteration: int, shard: int, blindings: Mapping[str, Sequence[CiphertextNeed]]
 ) -> list[dict[str, Array]]:
     """For each party what it makes beforehand for one shard."""
     made: list[dict[str, Array]] = [{} for _ in rings]
@@ -67,7 +67,7 @@ def make_ciphers(
         where = store_address(store, 0, Address("", iteration, stage, shard))
         for blinding in asked:
             name = correction_name(stage, blinding.label)
-            made[blinding.maker][name] = blind(blinding, rings[blinding.maker], where)
+            made[blinding.maker][name] = make_ciphertexts(blinding, rings[blinding.maker], where)
     return made
 
 
@@ -89,9 +89,9 @@ def horizontal(rows: Sequence[int], features: int, rows_per_shard: int) -> Layou
 
 def kmeans_for(
     layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
-) -> KMeans:
+) -> KMeansSteps:
     """The protocols that `pipelines.session.kmeans_from_config` chooses for such a job; `fields` are the job's own."""
-    return kmeans_of(config_for(layout, k, normalise, inertia, **fields))
+    return kmeans_steps(config_for(layout, k, normalise, inertia, **fields))
 
 
 def config_for(
@@ -103,7 +103,7 @@ def config_for(
     """
     names = NAMES[: layout.parties]
     rows, features = (dict(zip(names, counts, strict=True)) for counts in (layout.rows, layout.features))
-    job = KMeansJob.model_construct(
+    job = KMeansConfig.model_construct(
         layout="vertical" if layout.vertical else "horizontal",
         rows=layout.total_rows if layout.vertical else rows,
         features=features if layout.vertical else layout.total_features,
@@ -112,7 +112,7 @@ def config_for(
         reveal=RevealConfig(inertia=names[:1] if inertia else ()),
         **fields,
     )
-    engine = EngineConfig(rows_per_shard=layout.rows_per_shard)
+    engine = BeamConfig(rows_per_shard=layout.rows_per_shard)
     return JobConfig.model_construct(party=names[0], parties=names, engine=engine, kmeans=job)
 
 
@@ -132,7 +132,7 @@ class StoreInMemory(TripleStore):
         return self.kept[iteration, shard]
 
 
-def deal_plan(kmeans: KMeans, iterations: int) -> list[StoreRun]:
+def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
     """What a dealer makes from the plan: a store for each party."""
     plan, parties = kmeans.plan(), kmeans.layout.parties
     manifest = Manifest("store", 1, iterations, plan.rows, "")
@@ -144,8 +144,8 @@ def deal_plan(kmeans: KMeans, iterations: int) -> list[StoreRun]:
             for party, arrays in deal(seeds, "store", 0, Address("", iteration, "", shard), needs).items():
                 stores[party].kept[iteration, shard] = arrays
             if kmeans.engines.cipher is not None:
-                rings, blindings = keyrings(parties, kmeans.engines.cipher), plan.blindings(shard, iteration)
-                for party, made in enumerate(make_ciphers(rings, "store", iteration, shard, blindings)):
+                rings, ciphertexts = keyrings(parties, kmeans.engines.cipher), plan.ciphertext_needs(shard, iteration)
+                for party, made in enumerate(make_ciphers(rings, "store", iteration, shard, ciphertexts)):
                     stores[party].made[iteration, shard] = made
     return [StoreRun(store, 0) for store in stores]
 
@@ -165,42 +165,42 @@ class Iteration:
 class Table:
     """All parties of a run at one table. They play every round in step, in one thread: messages need no exchange."""
 
-    seats: tuple[OpenSeat, ...]
+    contexts: tuple[OpenPartyContext, ...]
 
     @classmethod
-    def of(cls, stores: Sequence[StoreRun], cipher: Cipher | None = None) -> "Table":
+    def of(cls, stores: Sequence[StoreRun], cipher: SchemeParameters | None = None) -> "Table":
         names, scratch = NAMES[: len(stores)], Scratch("value")
-        seats = [
-            OpenSeat(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
+        contexts = [
+            OpenPartyContext(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
             for i, store in enumerate(stores)
         ]
         if cipher is not None:
             rings = keyrings(len(stores), cipher)
-            seats = [replace(each, ciphers=CipherSeat(rings[i], Tables(_unread))) for i, each in enumerate(seats)]
-        return cls(tuple(seats))
+            contexts = [replace(each, ciphers=HEContext(rings[i], Tables(_unread))) for i, each in enumerate(contexts)]
+        return cls(tuple(contexts))
 
     def reading(self, encrypted: Sequence[Shards]) -> "Table":
         """With the peers' encrypted centroids at hand, as column shards have brought them."""
-        seats = [
-            replace(seat, ciphers=replace(seat.ciphers, tables=Tables(partial(_read, received))))
-            for seat, received in zip(self.seats, encrypted, strict=True)
+        contexts = [
+            replace(context, ciphers=replace(context.ciphers, tables=Tables(partial(_read, received))))
+            for context, received in zip(self.contexts, encrypted, strict=True)
         ]
-        return Table(tuple(seats))
+        return Table(tuple(contexts))
 
     def at(self, iteration: int) -> "Table":
-        return Table(tuple(replace(seat, iteration=iteration) for seat in self.seats))
+        return Table(tuple(replace(context, iteration=iteration) for context in self.contexts))
 
     def run(self, protocol: Protocol, states: Sequence[Shards]) -> list[Shards]:
         """Each party's states, by shard, after all rounds."""
         after = list(states)
         for stage in protocol.stages():
             shards = {shard: self._play(stage, shard, [state[shard] for state in after]) for shard in states[0]}
-            after = [{shard: played[i] for shard, played in shards.items()} for i in range(len(self.seats))]
+            after = [{shard: played[i] for shard, played in shards.items()} for i in range(len(self.contexts))]
         return after
 
     def _play(self, stage: Stage, shard: int, states: Sequence[Arrays]) -> list[Arrays]:
-        drawn = [seat.randomness(stage, shard) for seat in self.seats]
-        parties = [seat.party for seat in self.seats]
+        drawn = [context.randomness(stage, shard) for context in self.contexts]
+        parties = [context.party for context in self.contexts]
         sent = [stage.round.send(*each) for each in zip(parties, states, drawn, strict=True)]
         received = []
         for party, mine, randomness in zip(parties, sent, drawn, strict=True):
@@ -210,12 +210,12 @@ class Table:
         return received
 
 
-def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list[Iteration]:
+def run_kmeans(kmeans: KMeansSteps, rows: Real, start: Real, iterations: int) -> list[Iteration]:
     """The steps of `kmeans.iteration`. The rows are normalised; the first party's (or its columns) come first."""
     layout, table = kmeans.layout, Table.of(deal_plan(kmeans, iterations), kmeans.engines.cipher)
     own = [own_matrices(layout, rows, party) for party in range(layout.parties)]
     operands = table.run(kmeans.operand, own)
-    moduli = [moduli_at(seat) for seat in table.seats]
+    moduli = [moduli_at(context) for context in table.contexts]
     shares = split(fixed.encode(start), layout.parties, seed=1)
     columns = table.run(kmeans.norms, [by_columns(kmeans, "mu", share) for share in shares])
     norms = [ring.total(state["u"] for state in each.values()) for each in columns]
@@ -227,7 +227,7 @@ def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list
         right = _for_engines(kmeans.engines.update, operands)
         sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(right, assigned, strict=True)])
         total = [
-            {**add_up(parts.values(), modulus), "x2": own_squares(x)}
+            {**total_of(parts.values(), modulus), "x2": own_squares(x)}
             for parts, x, modulus in zip(sums, own, moduli, strict=True)
         ]
         columns, after = run_centres(kmeans, here, columns, total)
@@ -237,7 +237,7 @@ def run_kmeans(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list
 
 
 def _assign(
-    kmeans: KMeans, table: Table, operands: Sequence[Shards], columns: Sequence[Shards], begin: Sequence[Arrays]
+    kmeans: KMeansSteps, table: Table, operands: Sequence[Shards], columns: Sequence[Shards], begin: Sequence[Arrays]
 ) -> tuple[Table, list[Shards]]:
     """Every party's positions; the table has the peers' encrypted centroids, where there are some."""
     if kmeans.encrypt is not None:
@@ -247,7 +247,7 @@ def _assign(
     return table, table.run(kmeans.assign, states)
 
 
-def run_prediction(kmeans: KMeans, rows: Real, centres: Real) -> Labels:
+def run_prediction(kmeans: KMeansSteps, rows: Real, centres: Real) -> Labels:
     """The steps of `kmeans.iteration`: the clusters of normalised rows, from shares of centroids and norms."""
     layout, table = kmeans.layout, Table.of(deal_plan(kmeans, 1), kmeans.engines.cipher)
     own: list[Shards] = [own_matrices(layout, rows, party) for party in range(layout.parties)]
@@ -262,26 +262,26 @@ def run_prediction(kmeans: KMeans, rows: Real, centres: Real) -> Labels:
 
 
 def run_centres(
-    kmeans: KMeans, table: Table, columns: Sequence[Shards], total: Sequence[Arrays]
+    kmeans: KMeansSteps, table: Table, columns: Sequence[Shards], total: Sequence[Arrays]
 ) -> tuple[list[Shards], list[Arrays]]:
     """The new centroids by column shards, and what a checkpoint keeps beside them; `total` has "s", "n" and "x2"."""
     inverse = table.run(kmeans.reciprocal, [{0: {"n": each["n"]}} for each in total])
     sums: list[Shards] = [
-        sums_by_columns(kmeans, seat.party, each) for seat, each in zip(table.seats, total, strict=True)
+        sums_by_columns(kmeans, context.party, each) for context, each in zip(table.contexts, total, strict=True)
     ]
     if kmeans.unmask is not None:
         sums = table.run(kmeans.unmask, [_ranged(kmeans, each) for each in sums])
     states = [_beside(s, mu) for s, mu in zip(sums, columns, strict=True)]
     begin = [_each(state, inv[0], "v", "y", "empty") for state, inv in zip(states, inverse, strict=True)]
     quotients = table.run(kmeans.quotient, begin)
-    ends = [add_up({name: each[name] for name in ("u", "esd")} for each in q.values()) for q in quotients]
+    ends = [total_of({name: each[name] for name in ("u", "esd")} for each in q.values()) for q in quotients]
     finished = [{0: {**end, "n": t["n"], "x2": t["x2"]}} for end, t in zip(ends, total, strict=True)]
     return quotients, [each[0] for each in table.run(kmeans.finish, finished)]
 
 
-def moduli_at(seat: OpenSeat) -> dict[int, int]:
+def moduli_at(context: OpenPartyContext) -> dict[int, int]:
     """The peers' public moduli that a party has."""
-    return {i: int(key.modulus) for i, key in seat.ciphers.keyring.others.items()} if seat.ciphers else {}
+    return {i: int(key.modulus) for i, key in context.ciphers.keyring.others.items()} if context.ciphers else {}
 
 
 def _unread(iteration: int, peer: int) -> Array:
@@ -293,11 +293,11 @@ def _read(received: Shards, iteration: int, peer: int) -> Array:
     return np.concatenate([state[f"y{peer}"] for state in received.values() if f"y{peer}" in state])
 
 
-def _ranged(kmeans: KMeans, shards: Shards) -> Shards:
+def _ranged(kmeans: KMeansSteps, shards: Shards) -> Shards:
     return {shard: {**arrays, **column_range(kmeans, shard)} for shard, arrays in shards.items()}
 
 
-def _for_engines(engines: Sequence[SparseProduct | None], operands: Sequence[Shards]) -> list[Shards]:
+def _for_engines(engines: Sequence[HEProductParameters | None], operands: Sequence[Shards]) -> list[Shards]:
     """The operands with each party's own matrix as its engine wants it: compressed rows where it is homomorphic."""
     return [
         operand if engine is None else {shard: _compressed(arrays) for shard, arrays in operand.items()}
@@ -308,7 +308,7 @@ def _for_engines(engines: Sequence[SparseProduct | None], operands: Sequence[Sha
 def _compressed(arrays: Arrays) -> Arrays:
     if not arrays["x"].shape[1]:
         return arrays
-    return {**without(arrays, "x"), **sparse_state(csr_array(arrays["x"]))}
+    return {**without(arrays, "x"), **csr_to_state(csr_array(arrays["x"]))}
 
 
 def in_one(columns: Shards) -> ring.Ring:
@@ -333,11 +333,11 @@ def own_squares(own: Shards) -> ring.Ring:
 def own_matrices(layout: Layout, rows: Real, party: int) -> dict[int, Arrays]:
     """Shard by shard what a party owns, in fixed point."""
     own, first = {}, 0
-    for shard, place in enumerate(layout.places()):
+    for shard, place in enumerate(layout.row_shards()):
         here = rows[first : first + place.block.rows]
         first += place.block.rows
         columns = layout.own_columns(party) if place.owner in (None, party) else slice(0, 0)
-        own[shard] = {"x": fixed.encode(here[:, columns]), **block_state(place.block)}
+        own[shard] = {"x": fixed.encode(here[:, columns]), **shape_to_state(place.block)}
     return own
 
 
@@ -362,7 +362,7 @@ def _labels(layout: Layout, assigned: Sequence[Shards]) -> Labels:
     """The clusters of all rows, that the parties' positions together are."""
     labels = [
         _opened_labels([party[shard]["c"] for party in assigned], place.block.rows)
-        for shard, place in enumerate(layout.places())
+        for shard, place in enumerate(layout.row_shards())
     ]
     return np.concatenate(labels)
 
@@ -377,7 +377,7 @@ def _opened_labels(shares: Sequence[Array], rows: int) -> Labels:
     return hot.argmax(axis=0)
 
 
-def check_against_lloyd(kmeans: KMeans, rows: Real, start: Real, iterations: int) -> list[Iteration]:
+def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations: int) -> list[Iteration]:
     """Run it, and hold every iteration against float64 Lloyd from the same start on the same, unrounded rows.
 
     1. On the parties' own fixed-point numbers assignments are exact, but for near-ties: the chosen centroid is
@@ -398,13 +398,13 @@ def check_against_lloyd(kmeans: KMeans, rows: Real, start: Real, iterations: int
     return found
 
 
-def near_tie(kmeans: KMeans) -> int:
+def near_tie(kmeans: KMeansSteps) -> int:
     """How much farther than the nearest the chosen centroid may be, with 40 fractional bits; 1 means not at all."""
     lost = (kmeans.layout.parties - 1) * 2**kmeans.tree.drop if kmeans.tree.drop else 0
     return 1 + ceil(log2(kmeans.k)) * lost
 
 
-def assert_near_ties_only(kmeans: KMeans, rows: Real, secure: Real, labels: Labels) -> None:
+def assert_near_ties_only(kmeans: KMeansSteps, rows: Real, secure: Real, labels: Labels) -> None:
     """Against integers, without any rounding; ties go to the lower index."""
     scores = integer_scores(rows, secure)
     excess = scores[np.arange(len(rows)), labels] - scores.min(axis=1)
@@ -420,11 +420,11 @@ def integer_scores(rows: Real, centres: Real) -> Integers:
     return scores
 
 
-def lloyd_with(kmeans: KMeans, rows: Real, before: Real, secure: Real, iteration: Iteration) -> Real:
+def lloyd_with(kmeans: KMeansSteps, rows: Real, before: Real, secure: Real, iteration: Iteration) -> Real:
     """Lloyd's next centroids, where near-ties go as the parties had it."""
     (moved,) = np.nonzero(nearest(rows, before) != iteration.labels)
     if not len(moved):
-        return step(lambda: [rows], before).centres
+        return plaintext_iteration(lambda: [rows], before).centres
     squares = ((rows[moved, None, :] - before) ** 2).sum(axis=2)
     excess = squares[np.arange(len(moved)), iteration.labels[moved]] - squares.min(axis=1)
     error = float(np.abs(secure - before).max())

@@ -27,11 +27,11 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError, RefusedError
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.dealer import deal
 from veilmeans.transforms.rounds.executor import run_bare
-from veilmeans.transforms.rounds.party_context import OpenSeat
+from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import Shapes, trace
 
@@ -166,7 +166,7 @@ class Board:
     """An exchange in memory that several threads share; remembers every message for tests of the transcript."""
 
     def __init__(self) -> None:
-        self.messages: dict[Key, pa.Buffer] = {}
+        self.messages: dict[MessageKey, pa.Buffer] = {}
         self.arrived = threading.Condition()
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
@@ -178,7 +178,7 @@ class Board:
                 self.messages[message.key] = message.payload
             self.arrived.notify_all()
 
-    def get(self, key: Key, timeout: float) -> pa.Buffer:
+    def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         with self.arrived:
             if not self.arrived.wait_for(lambda: key in self.messages, timeout):
                 raise PeerError(f"no message {key} within {timeout:g} s")
@@ -188,7 +188,7 @@ class Board:
         del run, before
         return 0
 
-    def forgive(self, run: str) -> None: ...
+    def forget_refusal(self, run: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -209,11 +209,11 @@ def run_parties(protocol: Protocol, shards: Sequence[Shards], folder: Path) -> t
     seeds = [os.urandom(32) for _ in names]
     dealt = deal_shards(seeds, protocol, shards)
 
-    def seat(i: int) -> OpenSeat:
+    def context(i: int) -> OpenPartyContext:
         store = DealtRun(TripleStore(folder / names[i], MANIFEST, seeds[i]), 0, dealt[i])
-        return OpenSeat(Party(i, names), "test", 0, board, os.urandom(32), store, Scratch("value"), 10.0)
+        return OpenPartyContext(Party(i, names), "test", 0, board, os.urandom(32), store, Scratch("value"), 10.0)
 
-    states = in_parallel([lambda i=i: run_bare(protocol, seat(i), shards[i]) for i in range(len(names))])
+    states = in_parallel([lambda i=i: run_bare(protocol, context(i), shards[i]) for i in range(len(names))])
     return states, board
 
 

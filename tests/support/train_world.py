@@ -25,7 +25,7 @@ from support.commands import Line, _run, run_all
 from support.fault_injection import PATIENCE, files_below, in_a_process
 from support.parties import make_configs, write_config
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import CELLS
+from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
 
 ROWS, CLUSTERS, ITERATIONS, ROWS_PER_SHARD = 200, 3, 4, 120
 HALF = 120
@@ -44,7 +44,7 @@ class World:
 
     folder: Path
     configs: Mapping[str, JobConfig]
-    cells: int = CELLS
+    cells: int = VALUES_PER_COLUMN_SHARD
     """Values in a shard of columns, for all processes of this world."""
 
     def copied(self, folder: Path, **fields: Any) -> "World":
@@ -98,7 +98,7 @@ def merged(old: Any, new: Any) -> Any:
     return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
 
 
-def make_world(folder: Path, layout: str, cells: int = CELLS, **job: Any) -> World:
+def make_world(folder: Path, layout: str, cells: int = VALUES_PER_COLUMN_SHARD, **job: Any) -> World:
     """A world for a few iterations over few rows in several shards, with its store."""
     vertical = layout == "vertical"
     shapes: dict[str, Any] = {"rows": ROWS, "features": {name: len(FEATURES[name]) for name in BOTH}}

@@ -19,7 +19,7 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.dealer import deal
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
-from veilmeans.transforms.rounds.interfaces import Homomorphic, Need, Randomness
+from veilmeans.transforms.rounds.interfaces import CorrelationNeed, HomomorphicOperations, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
 from veilmeans.transforms.rounds.trace import trace
 
@@ -82,9 +82,9 @@ class Marking:
         return self._marked(self.scope + label, self.inner.uniform(label, shape))
 
     def correlated(self, kind: Kind, part: str) -> Array:
-        return self._marked(Need(self.scope, kind).label(part), self.inner.correlated(kind, part))
+        return self._marked(CorrelationNeed(self.scope, kind).label(part), self.inner.correlated(kind, part))
 
-    def homomorphic(self) -> Homomorphic:
+    def homomorphic(self) -> HomomorphicOperations:
         return self.inner.homomorphic()
 
     def scoped(self, scope: str) -> "Marking":
@@ -109,7 +109,7 @@ class Seen:
     given: Sequence[Mapping[str, Array]]
 
 
-def needs_of(protocol: Protocol, states: Sequence[Arrays]) -> dict[str, tuple[Need, ...]]:
+def needs_of(protocol: Protocol, states: Sequence[Arrays]) -> dict[str, tuple[CorrelationNeed, ...]]:
     """What the dealer has to make."""
     return {stage.name: stage.needs for stage in trace(protocol, [shapes_of(state) for state in states])}
 
@@ -123,7 +123,7 @@ class Game:
     seeds: Sequence[bytes]
     iteration: int = 0
     shard: int = 0
-    needs: Mapping[str, tuple[Need, ...]] | None = None
+    needs: Mapping[str, tuple[CorrelationNeed, ...]] | None = None
     where: tuple[int, str] = (-1, "")
 
     def play(self) -> dict[str, Seen]:

@@ -33,7 +33,7 @@ _BELOW = Comparison("esd", "below")
 
 
 @dataclass(frozen=True)
-class Centres:
+class CentroidUpdate:
     """`count_bits`: counts are below 2^count_bits. `magnitude`: |x| ≤ 2^magnitude in its last bit. `tol`: ε."""
 
     count_bits: int
@@ -56,13 +56,13 @@ def norms() -> Protocol:
     return multiply("mu", "mu", "square").then(_norms).named("norms")
 
 
-def quotient(work: Centres) -> Protocol:
+def quotient(work: CentroidUpdate) -> Protocol:
     """New centroids over a shard of columns, and what these add to their norms and movement."""
     squares = multiply("pair", "pair", "square").after(_pair).then(_sums)
     return (divide(work.division) + squares).named("quotient")
 
 
-def finish(work: Centres, parties: int) -> Protocol:
+def finish(work: CentroidUpdate, parties: int) -> Protocol:
     """What is left when norms and movement are added up; nothing is sent where neither ε nor inertia is wanted."""
     protocol = Protocol("finish", ())
     if work.threshold:

@@ -14,17 +14,17 @@ from veilmeans.crypto import ring
 from veilmeans.crypto.ring_matmul import sparse_matmul_transposed
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.bit_injection import to_arithmetic
-from veilmeans.transforms.products.cross_product import CrossProduct, block_of, cross, own_matrix
-from veilmeans.transforms.products.he_product import Engines
+from veilmeans.transforms.primitives.bit_injection import b2a
+from veilmeans.transforms.products.cross_product import CrossProduct, cross, own_matrix, shape_from_state
+from veilmeans.transforms.products.he_product import OwnerProducts
 from veilmeans.transforms.rounds.protocol import Protocol, local, require
 
 
-def update(k: int, engines: Engines = ()) -> Protocol:
+def update(k: int, engines: OwnerProducts = ()) -> Protocol:
     """Two rounds; none in which anything is sent where there is one cluster."""
     if k == 1:
         return Protocol("update", (local("sum", _sum_all),))
-    convert = Protocol("b2a", (to_arithmetic("upd.bits", None, "upd.hot"),)).after(_leave_out_last)
+    convert = Protocol("b2a", (b2a("upd.bits", None, "upd.hot"),)).after(_leave_out_last)
     product = CrossProduct("upd.c", "upd.s", transposed=True, engines=tuple(engines))
     products = cross(product).after(_spread).then(_finish)
     return (convert + products).named("update")
@@ -49,7 +49,7 @@ def _hot_rows(state: Arrays, rows: int) -> ring.Ring:
 
 def _spread(party: Party, state: Arrays) -> Arrays:
     """C (n × k − 1), once for each owner."""
-    hot = _hot_rows(state, block_of(state).rows)
+    hot = _hot_rows(state, shape_from_state(state).rows)
     right = np.ascontiguousarray(hot.T)
     kept = {name: array for name, array in state.items() if name not in ("upd.bits", "upd.hot", "c")}
     return {**kept, "n": ring.column_sums(hot.T), **{f"upd.c{i}": right for i in range(party.count)}}
@@ -66,12 +66,12 @@ def _finish(party: Party, state: Arrays) -> Arrays:
 
 def _count(party: Party, state: Arrays) -> ring.Ring:
     """The public number of rows, as a share."""
-    return np.array([block_of(state).rows if party.first else 0], ring.DTYPE)
+    return np.array([shape_from_state(state).rows if party.first else 0], ring.DTYPE)
 
 
 def _everything(party: Party, state: Arrays) -> ring.Ring:
     """The sums of all rows, 1 × d, of my own columns; those of the others are zero to me."""
-    block, matrix = block_of(state), own_matrix(party, state)
+    block, matrix = shape_from_state(state), own_matrix(party, state)
     sums = np.zeros((1, sum(block.widths)), ring.DTYPE)
     ones = np.ones((block.rows, 1), ring.DTYPE)
     dense = isinstance(matrix, np.ndarray)

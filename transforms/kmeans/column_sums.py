@@ -22,14 +22,14 @@ from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.offline.store_check import CheckTriples
 from veilmeans.transforms.primitives.multiply import multiply
-from veilmeans.transforms.primitives.share_and_open import REVEAL, SHARE
+from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
 from veilmeans.transforms.rounds.executor import Tallies, run_bare
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.protocol import Protocol, require
-from veilmeans.transforms.rounds.stage_metrics import report
+from veilmeans.transforms.rounds.stage_metrics import count_stage
 
-OPENING = REVEAL.named("sums-opening")
+OPENING = OPEN.named("sums-opening")
 
 
 def product_protocol(left: int, right: int) -> Protocol:
@@ -87,14 +87,14 @@ def _add_up(parts: Iterable[Shard]) -> Shard:
 class OpenSums(beam.DoFn):
     """One element: all rounds of the opening in one call, on the bare executor."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, context: PartyContext) -> None:
+        self.context = context
 
     def process(self, element: Shard) -> Iterator[Shard]:
         tallies: Tallies = {}
-        opened = run_bare(OPENING, self.seat.open(), {0: element.arrays}, tallies)
+        opened = run_bare(OPENING, self.context.open(), {0: element.arrays}, tallies)
         for stage, tally in tallies.items():
-            report(stage, tally)
+            count_stage(stage, tally)
         yield Shard(arrays=dict(opened[0]))
 
 
@@ -102,7 +102,7 @@ class OpenSums(beam.DoFn):
 class ColumnSums(beam.PTransform):
     """Shard numbers in; one element out: the sums of all parties' columns, then the inner product."""
 
-    seat: Seat
+    context: PartyContext
     manifest: Manifest
     file: Path
     left: int
@@ -112,8 +112,8 @@ class ColumnSums(beam.PTransform):
         return (
             numbers
             | ReadShards(self.file)
-            | CheckTriples(self.seat, self.manifest)
-            | RunProtocol(product_protocol(self.left, self.right), self.seat)
+            | CheckTriples(self.context, self.manifest)
+            | RunProtocol(product_protocol(self.left, self.right), self.context)
             | SumRows()
-            | beam.ParDo(OpenSums(self.seat)).with_output_types(Shard)
+            | beam.ParDo(OpenSums(self.context)).with_output_types(Shard)
         )

@@ -13,12 +13,12 @@ import numpy as np
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.products.cross_product import CrossProduct, block_of, cross
-from veilmeans.transforms.products.he_product import Engines
+from veilmeans.transforms.products.cross_product import CrossProduct, cross, shape_from_state
+from veilmeans.transforms.products.he_product import OwnerProducts
 from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
 
-def distance(engines: Engines = ()) -> Protocol:
+def distance(engines: OwnerProducts = ()) -> Protocol:
     """One round. `engines`: the numbers of each owner that uses `he`; then the peers' Enc(μ) are here already."""
     product = CrossProduct("dist.mu", "dist.p", engines=tuple(engines))
     return cross(product).after(_spread).then(_finish).named("distance")
@@ -26,7 +26,7 @@ def distance(engines: Engines = ()) -> Protocol:
 
 def _spread(party: Party, state: Arrays) -> Arrays:
     """To each owner the centroids of its columns."""
-    block, mu = block_of(state), require(state, "mu")
+    block, mu = shape_from_state(state), require(state, "mu")
     parts = {f"dist.mu{i}": np.ascontiguousarray(mu[:, block.columns(i)].T) for i in range(party.count)}
     return {**without(state, "mu"), **parts}
 

@@ -13,23 +13,23 @@ import scipy.sparse
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import prg, ring
-from veilmeans.io.storage.encoded_shards import Prepared, read_rows
+from veilmeans.io.storage.encoded_shards import EncodedData, read_rows
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Real
-from veilmeans.schemas.kmeans_config import KMeansJob
+from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans.plaintext_kmeans import Sparse, local_start
 
 
-def start_share(job: KMeansJob, layout: Layout, party: Party, prepared: Prepared) -> ring.Ring:
+def first_centroids_share(job: KMeansConfig, layout: Layout, party: Party, prepared: EncodedData) -> ring.Ring:
     """This party's share of μ_0 (k × d)."""
     share = np.zeros((job.clusters, layout.total_features), ring.DTYPE)
     columns = layout.own_columns(party.index)
     if job.init.method == "random" and party.first:
         share[:] = fixed.encode(random_values(job, layout))
     elif job.init.method == "indices":
-        for cluster, row in enumerate(start_rows(job, layout)):
+        for cluster, row in enumerate(first_rows(job, layout)):
             owner, number = layout.find_row(row)
             if owner in (None, party.index):
                 share[cluster, columns] = _row(prepared, number)
@@ -39,7 +39,7 @@ def start_share(job: KMeansJob, layout: Layout, party: Party, prepared: Prepared
     return share
 
 
-def start_rows(job: KMeansJob, layout: Layout) -> tuple[int, ...]:
+def first_rows(job: KMeansConfig, layout: Layout) -> tuple[int, ...]:
     """The k distinct rows at which the centroids start."""
     if job.init.indices is not None:
         return job.init.indices
@@ -52,27 +52,27 @@ def start_rows(job: KMeansJob, layout: Layout) -> tuple[int, ...]:
     return tuple(found)[: job.clusters]
 
 
-def random_values(job: KMeansJob, layout: Layout) -> Real:
+def random_values(job: KMeansConfig, layout: Layout) -> Real:
     """Uniform in the interval of normalised values; with zscore, within one deviation."""
     low, high = (-1.0, 1.0) if job.normalise.method == "zscore" else job.normalise.interval
     words = _public(job.init.seed, "values", (job.clusters, layout.total_features))
     return low + (high - low) * np.ldexp(words.astype(np.float64), -64)
 
 
-def own_squares(prepared: Prepared) -> ring.Ring:
+def own_squares(prepared: EncodedData) -> ring.Ring:
     """Σ|x|² of this party's own values, mod 2^64; where inertia is asked for, it fits (`kmeans_from_config`)."""
     total = sum(float(np.sum(block.data**2)) for block in own_rows(prepared))
     return np.array([round(total * (1 << fixed.FRACTION_BITS)) % (1 << 64)], ring.DTYPE)
 
 
-def own_rows(prepared: Prepared) -> Iterator[Sparse]:
+def own_rows(prepared: EncodedData) -> Iterator[Sparse]:
     """This party's normalised rows, shard by shard."""
     for shard in range(prepared.shards):
         rows = read_rows(prepared.folder, shard)
         yield scipy.sparse.csr_array((fixed.decode(rows.data), rows.indices, rows.indptr), shape=rows.shape)
 
 
-def _row(prepared: Prepared, number: int) -> ring.Ring:
+def _row(prepared: EncodedData, number: int) -> ring.Ring:
     shard, inside = divmod(number, prepared.rows_per_shard)
     row: ring.Ring = read_rows(prepared.folder, shard)[[inside]].toarray()[0]
     return row

@@ -12,121 +12,123 @@ import apache_beam as beam
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.io.storage.checkpoints import ASSIGNMENTS, ENCRYPTED, centres
+from veilmeans.io.storage.checkpoints import ASSIGNMENTS, ENCRYPTED, centroids
 from veilmeans.io.storage.triple_store import Manifest
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.kmeans.party_state import (
-    Job,
-    add_up,
+    PartyJob,
     by_columns,
+    checkpoints_of,
     column_range,
+    has_stopped,
     keep_assignments,
     keep_columns,
     keep_encrypted,
     keep_operands,
-    kept,
-    load_centres,
+    load_centroids,
     load_columns,
     load_operand,
     load_operands,
     moduli_of,
-    stopped,
     sums_by_columns,
+    total_of,
 )
-from veilmeans.transforms.kmeans.steps import KMeans
+from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.store_check import CheckTriples, check_shard
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
 from veilmeans.transforms.rounds.executor import Tallies, run_bare
-from veilmeans.transforms.rounds.party_context import OpenSeat
+from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
-from veilmeans.transforms.rounds.stage_metrics import report
+from veilmeans.transforms.rounds.stage_metrics import count_stage
 
 
-def write_start(job: Job, seat: OpenSeat, share: ring.Ring, squares: ring.Ring, tallies: Tallies) -> None:
+def write_start(
+    job: PartyJob, context: OpenPartyContext, share: ring.Ring, squares: ring.Ring, tallies: Tallies
+) -> None:
     """Checkpoint 0: the first centroids (k × d), their norms, and this party's own Σ|x|²."""
-    after = run_bare(job.kmeans.norms, seat, by_columns(job.kmeans, "mu", share), tallies)
-    store = kept(seat)
+    after = run_bare(job.kmeans.norms, context, by_columns(job.kmeans, "mu", share), tallies)
+    store = checkpoints_of(context)
     for shard, state in after.items():
-        store.write_shard(centres(0), shard, {"mu": state["mu"]})
+        store.write_shard(centroids(0), shard, {"mu": state["mu"]})
     u = ring.total(state["u"] for state in after.values())
     store.write(0, {"u": u, "x2": squares, "stop": np.zeros(1, np.uint8)})
 
 
-def whole_iteration(job: Job, seat: OpenSeat) -> int:
+def whole_iteration(job: PartyJob, context: OpenPartyContext) -> int:
     """All rounds of all shards; how many iterations are done."""
     update = job.kmeans.engines.update
-    states = {s: {**state, **load_operands(job, seat, s, update)} for s, state in assign_whole(job, seat).items()}
-    sums = run_and_report(job.kmeans.update, seat, states)
-    return finish_whole(job, seat, add_up(sums.values(), moduli_of(job)))
+    states = {s: {**state, **load_operands(job, context, s, update)} for s, state in assign_whole(job, context).items()}
+    sums = run_and_report(job.kmeans.update, context, states)
+    return finish_whole(job, context, total_of(sums.values(), moduli_of(job)))
 
 
-def assign_whole(job: Job, seat: OpenSeat) -> dict[int, Arrays]:
+def assign_whole(job: PartyJob, context: OpenPartyContext) -> dict[int, Arrays]:
     """Each shard's positions of the nearest centroids, which are kept."""
-    encrypt_whole(job, seat)
-    begin, engines = load_centres(job, seat), job.kmeans.engines
-    states: dict[int, Arrays] = {s: {**load_operands(job, seat, s, engines.distance), **begin} for s in job.shards}
-    states = run_and_report(job.kmeans.distance, seat, states)
-    states = run_and_report(job.kmeans.assign, seat, states)
+    encrypt_whole(job, context)
+    begin, engines = load_centroids(job, context), job.kmeans.engines
+    states: dict[int, Arrays] = {s: {**load_operands(job, context, s, engines.distance), **begin} for s in job.shards}
+    states = run_and_report(job.kmeans.distance, context, states)
+    states = run_and_report(job.kmeans.assign, context, states)
     for shard, state in states.items():
-        keep_assignments(seat, shard, state)
+        keep_assignments(context, shard, state)
     return states
 
 
-def encrypt_whole(job: Job, seat: OpenSeat) -> None:
+def encrypt_whole(job: PartyJob, context: OpenPartyContext) -> None:
     """The encrypted centroids of all column shards in this call."""
     if job.kmeans.encrypt is None:
         return
-    states = {s: {**load_columns(seat, s), **column_range(job.kmeans, s)} for s in job.column_shards}
-    for shard, received in run_and_report(job.kmeans.encrypt, seat, states).items():
-        keep_encrypted(seat, shard, received)
+    states = {s: {**load_columns(context, s), **column_range(job.kmeans, s)} for s in job.column_shards}
+    for shard, received in run_and_report(job.kmeans.encrypt, context, states).items():
+        keep_encrypted(context, shard, received)
 
 
-def finish_whole(job: Job, seat: OpenSeat, sums: Arrays) -> int:
+def finish_whole(job: PartyJob, context: OpenPartyContext, sums: Arrays) -> int:
     """All work on the centres in this call, in the order in which `CentresByColumns` does it: a peer may be there."""
-    inverse = invert(job, seat, sums)
-    parts: Mapping[int, Arrays] = sums_by_columns(job.kmeans, seat.party, sums)
+    inverse = invert(job, context, sums)
+    parts: Mapping[int, Arrays] = sums_by_columns(job.kmeans, context.party, sums)
     if job.kmeans.unmask is not None:
         wide = {shard: {**part, **column_range(job.kmeans, shard)} for shard, part in parts.items()}
-        parts = run_and_report(job.kmeans.unmask, seat, wide)
-    states = {shard: {"s": part["s"], **inverse, **load_columns(seat, shard)} for shard, part in parts.items()}
-    after = run_and_report(job.kmeans.quotient, seat, states)
-    totals = add_up(keep_columns(seat, shard, state) for shard, state in after.items())
-    return finish_iteration(job, seat, {**totals, "n": sums["n"]})
+        parts = run_and_report(job.kmeans.unmask, context, wide)
+    states = {shard: {"s": part["s"], **inverse, **load_columns(context, shard)} for shard, part in parts.items()}
+    after = run_and_report(job.kmeans.quotient, context, states)
+    totals = total_of(keep_columns(context, shard, state) for shard, state in after.items())
+    return finish_iteration(job, context, {**totals, "n": sums["n"]})
 
 
-def invert(job: Job, seat: OpenSeat, counts: Arrays) -> Arrays:
+def invert(job: PartyJob, context: OpenPartyContext, counts: Arrays) -> Arrays:
     """What every column shard's quotient needs of the counts."""
-    inverse = run_and_report(job.kmeans.reciprocal, seat, {0: {"n": counts["n"]}})[0]
+    inverse = run_and_report(job.kmeans.reciprocal, context, {0: {"n": counts["n"]}})[0]
     return {name: inverse[name] for name in ("v", "y", "empty")}
 
 
-def finish_iteration(job: Job, seat: OpenSeat, totals: Arrays) -> int:
+def finish_iteration(job: PartyJob, context: OpenPartyContext, totals: Arrays) -> int:
     """From the counts and what the column shards add up to, the checkpoint; how many iterations are done."""
-    store = kept(seat)
-    state = {**totals, "x2": store.read(seat.iteration)["x2"]}
-    after = run_and_report(job.kmeans.finish, seat, {0: state})[0]
-    done = seat.iteration + 1
+    store = checkpoints_of(context)
+    state = {**totals, "x2": store.read(context.iteration)["x2"]}
+    after = run_and_report(job.kmeans.finish, context, {0: state})[0]
+    done = context.iteration + 1
     store.write(done, after)
     store.drop(ASSIGNMENTS, before=done - 1)
     store.drop(ENCRYPTED, before=done)
     return done
 
 
-def run_and_report(protocol: Protocol, seat: OpenSeat, shards: Mapping[int, Arrays]) -> dict[int, Arrays]:
+def run_and_report(protocol: Protocol, context: OpenPartyContext, shards: Mapping[int, Arrays]) -> dict[int, Arrays]:
     """All rounds in this call, with their costs in Beam's metrics."""
     tallies: Tallies = {}
-    after = run_bare(protocol, seat, shards, tallies)
+    after = run_bare(protocol, context, shards, tallies)
     for stage, tally in tallies.items():
-        report(stage, tally)
+        count_stage(stage, tally)
     return after
 
 
 class Seated(beam.DoFn):
     """A DoFn that plays at this party's seat."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: PartyJob) -> None:
         self.job = job
 
     def __dir__(self) -> list[str]:
@@ -134,14 +136,14 @@ class Seated(beam.DoFn):
         return ["setup", "start_bundle", "process", "finish_bundle"]
 
     def setup(self) -> None:
-        self.seat = self.job.seat.open()
+        self.context = self.job.context.open()
 
 
 class ListShards(Seated):
     """The shard numbers, unless the run has stopped."""
 
     def process(self, done: int) -> Iterator[int]:
-        if not stopped(kept(self.seat).read(done)):
+        if not has_stopped(checkpoints_of(self.context).read(done)):
             yield from self.job.shards
 
 
@@ -149,7 +151,7 @@ class ListColumns(Seated):
     """The column shards' numbers, unless the run has stopped."""
 
     def process(self, done: int) -> Iterator[int]:
-        if not stopped(kept(self.seat).read(done)):
+        if not has_stopped(checkpoints_of(self.context).read(done)):
             yield from self.job.column_shards
 
 
@@ -157,13 +159,13 @@ class LoadWide(Seated):
     """A column shard's centroids, to be encrypted."""
 
     def process(self, shard: int) -> Iterator[tuple[int, Shard]]:
-        state = {**load_columns(self.seat, shard), **column_range(self.job.kmeans, shard)}
+        state = {**load_columns(self.context, shard), **column_range(self.job.kmeans, shard)}
         yield shard, Shard(arrays=state)
 
 
 class KeepEncrypted(Seated):
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        keep_encrypted(self.seat, element[0], element[1].arrays)
+        keep_encrypted(self.context, element[0], element[1].arrays)
         yield element[0]
 
 
@@ -173,8 +175,8 @@ class LoadShard(Seated):
     def process(self, shard: int, ready: Sequence[int]) -> Iterator[tuple[int, Shard]]:
         if sorted(ready) != (self.job.column_shards if self.job.kmeans.encrypt else []):
             raise StorageError("encrypted centroids of this iteration are missing: start the run again")
-        own = load_operands(self.job, self.seat, shard, self.job.kmeans.engines.distance)
-        yield shard, Shard(arrays={**own, **load_centres(self.job, self.seat)})
+        own = load_operands(self.job, self.context, shard, self.job.kmeans.engines.distance)
+        yield shard, Shard(arrays={**own, **load_centroids(self.job, self.context)})
 
 
 class KeepAndReload(Seated):
@@ -182,8 +184,8 @@ class KeepAndReload(Seated):
 
     def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
         shard, state = element
-        keep_assignments(self.seat, shard, state.arrays)
-        own = load_operands(self.job, self.seat, shard, self.job.kmeans.engines.update)
+        keep_assignments(self.context, shard, state.arrays)
+        own = load_operands(self.job, self.context, shard, self.job.kmeans.engines.update)
         yield shard, Shard(arrays={**state.arrays, **own})
 
 
@@ -200,7 +202,7 @@ class SumShares(beam.CombineFn):
         return self.merge_accumulators([total, part])
 
     def merge_accumulators(self, totals: Iterable[Shard]) -> Shard:
-        return Shard(arrays=add_up((total.arrays for total in totals), self.moduli))
+        return Shard(arrays=total_of((total.arrays for total in totals), self.moduli))
 
     def extract_output(self, total: Shard) -> Shard:
         return total
@@ -210,14 +212,14 @@ class FinishWhole(Seated):
     """One element; so it may run all rounds of all column shards."""
 
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        yield finish_whole(self.job, self.seat, element[1].arrays)
+        yield finish_whole(self.job, self.context, element[1].arrays)
 
 
 class Invert(Seated):
     """The counts of all rows in, one element; their reciprocals out, once for each column shard."""
 
     def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
-        inverse = invert(self.job, self.seat, element[1].arrays)
+        inverse = invert(self.job, self.context, element[1].arrays)
         yield from ((shard, Shard(arrays=dict(inverse))) for shard in self.job.column_shards)
 
 
@@ -227,7 +229,7 @@ class LoadColumns(Seated):
     def process(self, element: tuple[int, Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
         shard, parts = element
         arrays = {name: array for part in parts for name, array in part.arrays.items()}
-        yield shard, Shard(arrays={**arrays, **load_columns(self.seat, shard)})
+        yield shard, Shard(arrays={**arrays, **load_columns(self.context, shard)})
 
 
 class KeepColumns(Seated):
@@ -235,43 +237,43 @@ class KeepColumns(Seated):
 
     def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
         shard, state = element
-        yield 0, Shard(arrays=dict(keep_columns(self.seat, shard, state.arrays)))
+        yield 0, Shard(arrays=dict(keep_columns(self.context, shard, state.arrays)))
 
 
 class FinishIteration(Seated):
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        yield finish_iteration(self.job, self.seat, element[1].arrays)
+        yield finish_iteration(self.job, self.context, element[1].arrays)
 
 
 class WholeIteration(Seated):
     """All rounds of all shards in one call: one element cannot wait for another."""
 
-    def __init__(self, job: Job, manifest: Manifest) -> None:
+    def __init__(self, job: PartyJob, manifest: Manifest) -> None:
         super().__init__(job)
         self.manifest = manifest
 
     def process(self, done: int) -> Iterator[int]:
-        if stopped(kept(self.seat).read(done)):
+        if has_stopped(checkpoints_of(self.context).read(done)):
             return
-        check_all(self.job, self.seat, self.manifest)
-        yield whole_iteration(self.job, self.seat)
+        check_all(self.job, self.context, self.manifest)
+        yield whole_iteration(self.job, self.context)
 
 
-def check_all(job: Job, seat: OpenSeat, manifest: Manifest) -> None:
+def check_all(job: PartyJob, context: OpenPartyContext, manifest: Manifest) -> None:
     """Whether the store that a worker sees has all shards of this iteration."""
     for shard in max(job.shards, job.column_shards, key=len):
-        check_shard(seat.triples, manifest, seat.iteration, shard)
+        check_shard(context.triples, manifest, context.iteration, shard)
 
 
 @dataclass
 class LloydIteration(beam.PTransform):
     """done in, done + 1 out; nothing where the run has stopped. `manifest` is of the store that the run has claimed."""
 
-    job: Job
+    job: PartyJob
     manifest: Manifest
 
     def __post_init__(self) -> None:
-        super().__init__(f"Iteration {self.job.seat.iteration + 1}")
+        super().__init__(f"Iteration {self.job.context.iteration + 1}")
 
     def expand(self, done: beam.PCollection[int]) -> beam.PCollection[int]:
         job = self.job
@@ -281,7 +283,7 @@ class LloydIteration(beam.PTransform):
             done
             | "Rows" >> AssignRows(job, self.manifest)
             | "Keep" >> beam.ParDo(KeepAndReload(job)).with_output_types(tuple[int, Shard])
-            | "Update" >> RunProtocol(job.kmeans.update, job.seat)
+            | "Update" >> RunProtocol(job.kmeans.update, job.context)
         )
         if len(job.column_shards) > 1:
             return sums | "Centres" >> CentresByColumns(job, self.manifest)
@@ -297,7 +299,7 @@ class LloydIteration(beam.PTransform):
 class AssignRows(beam.PTransform):
     """done in; out each shard of rows, with the positions of their nearest centroids as "c"."""
 
-    job: Job
+    job: PartyJob
     manifest: Manifest
 
     def expand(self, done: beam.PCollection[int]) -> beam.PCollection[tuple[int, Shard]]:
@@ -308,9 +310,9 @@ class AssignRows(beam.PTransform):
             | "Shards" >> beam.ParDo(ListShards(job)).with_output_types(int)
             | "Spread" >> beam.Reshuffle()
             | "Load" >> beam.ParDo(LoadShard(job), ready).with_output_types(tuple[int, Shard])
-            | "Check triples" >> CheckTriples(job.seat, self.manifest)
-            | "Distance" >> RunProtocol(job.kmeans.distance, job.seat)
-            | "Assign" >> RunProtocol(job.kmeans.assign, job.seat)
+            | "Check triples" >> CheckTriples(job.context, self.manifest)
+            | "Distance" >> RunProtocol(job.kmeans.distance, job.context)
+            | "Assign" >> RunProtocol(job.kmeans.assign, job.context)
         )
 
 
@@ -318,7 +320,7 @@ class AssignRows(beam.PTransform):
 class EncryptCentres(beam.PTransform):
     """done in; out, where products are homomorphic, each column shard whose encrypted centroids are here."""
 
-    job: Job
+    job: PartyJob
 
     def expand(self, done: beam.PCollection[int]) -> beam.PCollection[int]:
         job, encrypt = self.job, self.job.kmeans.encrypt
@@ -329,7 +331,7 @@ class EncryptCentres(beam.PTransform):
             | "Columns" >> beam.ParDo(ListColumns(job)).with_output_types(int)
             | "Spread columns" >> beam.Reshuffle()
             | "Load wide" >> beam.ParDo(LoadWide(job)).with_output_types(tuple[int, Shard])
-            | "Encrypted" >> RunProtocol(encrypt, job.seat)
+            | "Encrypted" >> RunProtocol(encrypt, job.context)
             | "Keep encrypted" >> beam.ParDo(KeepEncrypted(job)).with_output_types(int)
         )
 
@@ -342,7 +344,7 @@ class CentresByColumns(beam.PTransform):
     the reciprocals: parties that wait for each other's messages must do so in one order.
     """
 
-    job: Job
+    job: PartyJob
     manifest: Manifest
 
     def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[int]:
@@ -363,15 +365,15 @@ class CentresByColumns(beam.PTransform):
             sums = (
                 sums
                 | "Range" >> beam.Map(partial(_with_range, job.kmeans), ready).with_output_types(tuple[int, Shard])
-                | "Unmask" >> RunProtocol(job.kmeans.unmask, job.seat)
+                | "Unmask" >> RunProtocol(job.kmeans.unmask, job.context)
             )
         parts = (
             (sums, inverse)
             | "Beside" >> beam.Flatten()
             | "Join" >> beam.GroupByKey()
             | "Load columns" >> beam.ParDo(LoadColumns(job)).with_output_types(tuple[int, Shard])
-            | "Check triples of columns" >> CheckTriples(job.seat, self.manifest)
-            | "Quotient" >> RunProtocol(job.kmeans.quotient, job.seat)
+            | "Check triples of columns" >> CheckTriples(job.context, self.manifest)
+            | "Quotient" >> RunProtocol(job.kmeans.quotient, job.context)
             | "Keep columns" >> beam.ParDo(KeepColumns(job)).with_output_types(tuple[int, Shard])
         )
         return (
@@ -397,13 +399,13 @@ def _nothing(done: int) -> list[int]:
     return []
 
 
-def _sums(job: Job, shard: int, state: Shard) -> Iterator[tuple[int, Shard]]:
+def _sums(job: PartyJob, shard: int, state: Shard) -> Iterator[tuple[int, Shard]]:
     del shard
-    for column_shard, part in sums_by_columns(job.kmeans, job.seat.config.me, state.arrays).items():
+    for column_shard, part in sums_by_columns(job.kmeans, job.context.config.me, state.arrays).items():
         yield column_shard, Shard(arrays=part)
 
 
-def _with_range(kmeans: KMeans, element: tuple[int, Shard], ready: Sequence[int]) -> tuple[int, Shard]:
+def _with_range(kmeans: KMeansSteps, element: tuple[int, Shard], ready: Sequence[int]) -> tuple[int, Shard]:
     del ready
     shard, state = element
     return shard, Shard(arrays={**state.arrays, **column_range(kmeans, shard)})
@@ -411,20 +413,20 @@ def _with_range(kmeans: KMeans, element: tuple[int, Shard], ready: Sequence[int]
 
 class LoadOwn(Seated):
     def process(self, shard: int) -> Iterator[tuple[int, Shard]]:
-        yield shard, Shard(arrays=dict(load_operand(self.job, self.seat, shard)))
+        yield shard, Shard(arrays=dict(load_operand(self.job, self.context, shard)))
 
 
 class KeepOperands(Seated):
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        keep_operands(self.seat, element[0], element[1].arrays)
+        keep_operands(self.context, element[0], element[1].arrays)
         yield element[0]
 
 
 class WholeOperands(Seated):
     def process(self, shards: list[int]) -> Iterator[int]:
-        own = {shard: load_operand(self.job, self.seat, shard) for shard in shards}
-        for shard, state in run_and_report(self.job.kmeans.operand, self.seat, own).items():
-            keep_operands(self.seat, shard, state)
+        own = {shard: load_operand(self.job, self.context, shard) for shard in shards}
+        for shard, state in run_and_report(self.job.kmeans.operand, self.context, own).items():
+            keep_operands(self.context, shard, state)
             yield shard
 
 
@@ -432,7 +434,7 @@ class WholeOperands(Seated):
 class ExchangeOperands(beam.PTransform):
     """Once per run: shard numbers in; every owner's masked matrix reaches the others and is kept there."""
 
-    job: Job
+    job: PartyJob
 
     def expand(self, start: beam.PCollection[list[int]]) -> beam.PCollection[int]:
         if self.job.whole:
@@ -442,7 +444,7 @@ class ExchangeOperands(beam.PTransform):
             | "Shards" >> beam.FlatMap(list).with_output_types(int)
             | "Spread" >> beam.Reshuffle()
             | "Load" >> beam.ParDo(LoadOwn(self.job)).with_output_types(tuple[int, Shard])
-            | "Operands" >> RunProtocol(self.job.kmeans.operand, self.job.seat)
+            | "Operands" >> RunProtocol(self.job.kmeans.operand, self.job.context)
             | "Keep" >> beam.ParDo(KeepOperands(self.job)).with_output_types(int)
         )
 
@@ -451,7 +453,7 @@ class ExchangeOperands(beam.PTransform):
 class PredictRows(beam.PTransform):
     """All shards' numbers in, as one element; each of them out when its assignments are kept."""
 
-    job: Job
+    job: PartyJob
     manifest: Manifest
 
     def expand(self, start: beam.PCollection[list[int]]) -> beam.PCollection[int]:
@@ -470,21 +472,21 @@ class PredictRows(beam.PTransform):
 
 class KeepAssignments(Seated):
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        keep_assignments(self.seat, element[0], element[1].arrays)
+        keep_assignments(self.context, element[0], element[1].arrays)
         yield element[0]
 
 
 class WholePrediction(Seated):
     """All rounds of all shards in one call."""
 
-    def __init__(self, job: Job, manifest: Manifest) -> None:
+    def __init__(self, job: PartyJob, manifest: Manifest) -> None:
         super().__init__(job)
         self.manifest = manifest
 
     def process(self, done: int) -> Iterator[int]:
         del done
-        check_all(self.job, self.seat, self.manifest)
-        yield from assign_whole(self.job, self.seat)
+        check_all(self.job, self.context, self.manifest)
+        yield from assign_whole(self.job, self.context)
 
 
 def _begin(operands: object) -> int:

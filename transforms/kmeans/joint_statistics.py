@@ -32,8 +32,8 @@ from veilmeans.crypto.wide_ring import add, subtract, to_integers, to_words
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.schemas.errors import InputError, RefusedError
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.argmin_tree import Tree, minimum
-from veilmeans.transforms.primitives.share_and_open import REVEAL, show
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
+from veilmeans.transforms.primitives.share_and_open import OPEN, send_share
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
@@ -100,7 +100,7 @@ MOMENTS = Protocol(
     "moments",
     (
         Round("share", _deal, _add_up, sends="⟨s⟩_j, ⟨q⟩_j, uniform, to each P_j"),
-        Round("reveal", show, _add_up, sends="Σ_i ⟨s_i⟩, Σ_i ⟨q_i⟩, to be opened"),
+        Round("reveal", send_share, _add_up, sends="Σ_i ⟨s_i⟩, Σ_i ⟨q_i⟩, to be opened"),
     ),
 )
 """State: in "x", `sums` of my rows (WORDS × 2 × d); out "x", those of all rows."""
@@ -134,8 +134,8 @@ def low_and_high(opened: ring.Ring) -> tuple[Real, Real]:
 
 def extremes(parties: int) -> Protocol:
     """State: in "x", `bounds` of my rows (2 × d); out "x", those of all rows (2 × d)."""
-    tree = minimum(Tree(source="bounds", target="positions", least="x"), parties, parties)
-    return (tree.after(_own_row) + REVEAL).then(_in_two_rows).named("extremes")
+    tree = argmin(ArgminTree(source="bounds", target="positions", least="x"), parties, parties)
+    return (tree.after(_own_row) + OPEN).then(_in_two_rows).named("extremes")
 
 
 def _own_row(party: Party, state: Arrays) -> Arrays:

@@ -23,42 +23,42 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.kmeans.iteration import Seated, run_and_report
-from veilmeans.transforms.kmeans.party_state import Job, kept
+from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.party_context import OpenSeat
+from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
 OPENED = "opened"
 
 
-def load_assignments(job: Job, seat: OpenSeat, shard: int) -> dict[str, Array]:
+def load_assignments(job: PartyJob, context: OpenPartyContext, shard: int) -> dict[str, Array]:
     """The shares of a shard's rows, and which party they belong to (M: all)."""
     place = job.place(shard)
     owner = job.kmeans.layout.parties if place.owner is None else place.owner
-    shares = kept(seat).read_shard(assignments(seat.iteration), shard)
+    shares = checkpoints_of(context).read_shard(assignments(context.iteration), shard)
     return {"c": shares["c"], "rows": np.array([place.block.rows]), "owner": np.array([owner])}
 
 
-def keep_labels(seat: OpenSeat, shard: int, opened: Arrays) -> None:
+def keep_labels(context: OpenPartyContext, shard: int, opened: Arrays) -> None:
     if "label" in opened:
-        kept(seat).write_shard(OPENED, shard, {"label": opened["label"]})
+        checkpoints_of(context).write_shard(OPENED, shard, {"label": opened["label"]})
 
 
 class LoadAssignments(Seated):
     def process(self, shard: int) -> Iterator[tuple[int, Shard]]:
-        yield shard, Shard(arrays=load_assignments(self.job, self.seat, shard))
+        yield shard, Shard(arrays=load_assignments(self.job, self.context, shard))
 
 
 class KeepLabels(Seated):
     def process(self, element: tuple[int, Shard]) -> Iterator[int]:
         shard, state = element
-        keep_labels(self.seat, shard, state.arrays)
+        keep_labels(self.context, shard, state.arrays)
         yield shard
 
 
 @dataclass(frozen=True)
-class Policy:
+class RevealPolicy:
     """Who learns what; parties by their index."""
 
     layout: Layout
@@ -73,12 +73,12 @@ class Policy:
         """The columns whose centroids `party` may see."""
         return slice(0, self.layout.total_features) if self.all_columns else self.layout.own_columns(party)
 
-    def tells_scale(self, party: int) -> bool:
+    def opens_scale(self, party: int) -> bool:
         """Whether `party` needs the others' scales to read what it gets."""
         return self.layout.vertical and self.all_columns and party in self.centroids
 
 
-def _build(job: Job, policy: Policy, pipeline: beam.Pipeline) -> None:
+def _build(job: PartyJob, policy: RevealPolicy, pipeline: beam.Pipeline) -> None:
     protocol = open_assignments(policy)
     start = pipeline | beam.Create([job.shards])
     if job.whole:
@@ -89,30 +89,30 @@ def _build(job: Job, policy: Policy, pipeline: beam.Pipeline) -> None:
         | "Shards" >> beam.FlatMap(list).with_output_types(int)
         | "Spread" >> beam.Reshuffle()
         | "Load" >> beam.ParDo(LoadAssignments(job)).with_output_types(tuple[int, Shard])
-        | "Open" >> RunProtocol(protocol, job.seat)
+        | "Open" >> RunProtocol(protocol, job.context)
         | "Keep" >> beam.ParDo(KeepLabels(job))
     )
 
 
 class OpenWhole(Seated):
-    def __init__(self, job: Job, policy: Policy) -> None:
+    def __init__(self, job: PartyJob, policy: RevealPolicy) -> None:
         super().__init__(job)
         self.policy = policy
 
     def process(self, shards: list[int]) -> Iterator[int]:
-        states: dict[int, Arrays] = {shard: load_assignments(self.job, self.seat, shard) for shard in shards}
-        for shard, opened in run_and_report(open_assignments(self.policy), self.seat, states).items():
-            keep_labels(self.seat, shard, opened)
+        states: dict[int, Arrays] = {shard: load_assignments(self.job, self.context, shard) for shard in shards}
+        for shard, opened in run_and_report(open_assignments(self.policy), self.context, states).items():
+            keep_labels(self.context, shard, opened)
             yield shard
 
 
-def open_assignments(policy: Policy) -> Protocol:
+def open_assignments(policy: RevealPolicy) -> Protocol:
     """One round over the shards."""
     step = Round("assignments", partial(_send_rows, policy), partial(_see_rows, policy), "[c], to be opened")
     return Protocol(f"reveal-assignments{policy.name}", (step,))
 
 
-def open_centres(policy: Policy) -> Protocol:
+def open_centroids(policy: RevealPolicy) -> Protocol:
     """One round for all that is k × d or less."""
     step = Round(
         "centres", partial(_send_centres, policy), partial(_see_centres, policy), "⟨μ⟩, ⟨inertia⟩, to be opened"
@@ -120,18 +120,18 @@ def open_centres(policy: Policy) -> Protocol:
     return Protocol(f"reveal-centres{policy.name}", (step,))
 
 
-def _may_see(policy: Policy, state: Arrays, party: int) -> bool:
+def _may_see(policy: RevealPolicy, state: Arrays, party: int) -> bool:
     """Whether `party` learns the clusters of this shard's rows; "owner" is M where all own them."""
     owner = int(state["owner"][0])
     return party in policy.assignments and owner in (party, policy.layout.parties)
 
 
-def _send_rows(policy: Policy, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     del randomness
     return Sent(state, to={i: {"c": state["c"]} if _may_see(policy, state, i) else {} for i in party.others})
 
 
-def _see_rows(policy: Policy, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+def _see_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
     del randomness
     if not _may_see(policy, state, party.index):
         return {}
@@ -143,23 +143,23 @@ def _see_rows(policy: Policy, party: Party, state: Arrays, inbox: Inbox, randomn
     return {"label": np.argmax(hot, axis=0).astype(np.int32)}
 
 
-def _send_centres(policy: Policy, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_centres(policy: RevealPolicy, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     del randomness
     return Sent(state, to={i: _for_peer(policy, state, i) for i in party.others})
 
 
-def _for_peer(policy: Policy, state: Arrays, peer: int) -> Arrays:
+def _for_peer(policy: RevealPolicy, state: Arrays, peer: int) -> Arrays:
     message: dict[str, Array] = {}
     if peer in policy.centroids:
         message["mu"] = np.ascontiguousarray(require(state, "mu")[:, policy.columns(peer)])
-    if policy.tells_scale(peer):
+    if policy.opens_scale(peer):
         message |= {"shift": state["shift"], "factor": state["factor"], "names": state["names"]}
     if peer in policy.inertia:
         message["inertia"] = require(state, "inertia")
     return message
 
 
-def _see_centres(policy: Policy, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+def _see_centres(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
     del randomness
     opened: dict[str, Array] = {}
     if party.index in policy.centroids:
@@ -167,12 +167,12 @@ def _see_centres(policy: Policy, party: Party, state: Arrays, inbox: Inbox, rand
         opened["centres"] = inbox.opened("mu", mine)
     if party.index in policy.inertia:
         opened["total"] = inbox.opened("inertia", require(state, "inertia"))
-    if policy.tells_scale(party.index):
+    if policy.opens_scale(party.index):
         opened |= _scales(policy, party, state, inbox)
     return opened
 
 
-def _scales(policy: Policy, party: Party, state: Arrays, inbox: Inbox) -> dict[str, Array]:
+def _scales(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox) -> dict[str, Array]:
     """Everyone's scales and column names, in the parties' order."""
     scales: dict[str, Array] = {}
     for i in range(party.count):

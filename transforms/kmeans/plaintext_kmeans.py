@@ -25,7 +25,7 @@ Blocks = Callable[[], Iterable[Rows]]
 
 
 @dataclass(frozen=True)
-class Step:
+class PlaintextIteration:
     """One iteration: the new centroids (k × d); rows in each cluster; Σ ‖x − μ_j(x)‖² and Σ ‖μ_new − μ‖², where μ are
     the centroids that the iteration began with."""
 
@@ -52,7 +52,7 @@ def _scores(rows: Rows, centres: Real) -> Real:
     return np.asarray((centres**2).sum(axis=1) - 2 * products)
 
 
-def step(blocks: Blocks, centres: Real) -> Step:
+def plaintext_iteration(blocks: Blocks, centres: Real) -> PlaintextIteration:
     """One iteration over all rows."""
     k = len(centres)
     sums, counts, inertia = np.zeros_like(centres), np.zeros(k, np.intp), 0.0
@@ -62,7 +62,7 @@ def step(blocks: Blocks, centres: Real) -> Step:
         sums += _sums(rows, labels, k)
         inertia += _inertia(rows, labels, centres)
     moved_to = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
-    return Step(moved_to, counts, inertia, float(((moved_to - centres) ** 2).sum()))
+    return PlaintextIteration(moved_to, counts, inertia, float(((moved_to - centres) ** 2).sum()))
 
 
 def _sums(rows: Rows, labels: NDArray[np.intp], k: int) -> Real:
@@ -82,12 +82,12 @@ def _inertia(rows: Rows, labels: NDArray[np.intp], centres: Real) -> float:
     return max(0.0, float(np.square(rows.data).sum() + chosen.sum()))
 
 
-def lloyd(blocks: Blocks, start: Real, iterations: int, tol: float = 0.0) -> list[Step]:
+def lloyd(blocks: Blocks, start: Real, iterations: int, tol: float = 0.0) -> list[PlaintextIteration]:
     """At most so many iterations; the last is the one whose squared movement Σ ‖μ_{t+1} − μ_t‖² is below `tol`."""
-    steps: list[Step] = []
+    steps: list[PlaintextIteration] = []
     centres = np.asarray(start, np.float64)
     for _ in range(iterations):
-        steps.append(step(blocks, centres))
+        steps.append(plaintext_iteration(blocks, centres))
         centres = steps[-1].centres
         if steps[-1].moved < tol:
             break

@@ -12,17 +12,23 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from veilmeans.crypto import bits, ring
-from veilmeans.crypto.he.product_parameters import SparseProduct
-from veilmeans.schemas.layout import Block, Layout, cut_columns
-from veilmeans.transforms.kmeans.centroid_update import Centres, finish, norms, quotient
+from veilmeans.crypto.he.product_parameters import HEProductParameters
+from veilmeans.schemas.layout import Layout, ShardShape, column_slices
+from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, finish, norms, quotient
 from veilmeans.transforms.kmeans.cluster_sums import update
 from veilmeans.transforms.kmeans.distance import distance
-from veilmeans.transforms.offline.requirements import PERIOD, Over, Plan, Work
-from veilmeans.transforms.primitives.argmin_tree import Tree, minimum
+from veilmeans.transforms.offline.requirements import PERIOD, Over, StepShapes, StoreRequirements
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
 from veilmeans.transforms.primitives.divide import reciprocal
-from veilmeans.transforms.products.cross_product import block_state, mask_operand
-from veilmeans.transforms.products.engine_parameters import Engines
-from veilmeans.transforms.products.he_product import Wide, encrypt_centres, found_names, sparse_state, unmask
+from veilmeans.transforms.products.cross_product import mask_operand, shape_to_state
+from veilmeans.transforms.products.engine_parameters import EngineParameters
+from veilmeans.transforms.products.he_product import (
+    ColumnShardProducts,
+    ciphertext_names,
+    csr_to_state,
+    encrypt_centroids,
+    unmask,
+)
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import Shapes
 
@@ -69,21 +75,21 @@ def step_of(stage: str) -> str:
 
 
 @dataclass(frozen=True)
-class KMeans:
+class KMeansSteps:
     """What the protocols of one job depend on; known to all parties and the dealer. `predicts`: it only assigns."""
 
     layout: Layout
     k: int
-    tree: Tree
-    work: Centres
+    tree: ArgminTree
+    work: CentroidUpdate
     columns_per_shard: int
-    engines: Engines
+    engines: EngineParameters
     predicts: bool = False
 
     @property
     def column_shards(self) -> list[slice]:
         """The d columns as the work on centroids is cut, whoever owns them."""
-        return cut_columns(self.layout.total_features, self.columns_per_shard)
+        return column_slices(self.layout.total_features, self.columns_per_shard)
 
     @property
     def operand(self) -> Protocol:
@@ -100,17 +106,21 @@ class KMeans:
     @property
     def encrypt(self) -> Protocol | None:
         """Before the distances."""
-        return encrypt_centres(Wide(self.layout, self.engines.distance)) if any(self.engines.distance) else None
+        return (
+            encrypt_centroids(ColumnShardProducts(self.layout, self.engines.distance))
+            if any(self.engines.distance)
+            else None
+        )
 
     @property
     def unmask(self) -> Protocol | None:
         """After the sums of all shards."""
         wide = self.k > 1 and any(self.engines.update) and not self.predicts
-        return unmask(Wide(self.layout, self.engines.update)) if wide else None
+        return unmask(ColumnShardProducts(self.layout, self.engines.update)) if wide else None
 
     @property
     def assign(self) -> Protocol:
-        return minimum(self.tree, self.k, self.layout.parties).named("assign")
+        return argmin(self.tree, self.k, self.layout.parties).named("assign")
 
     @property
     def update(self) -> Protocol:
@@ -128,81 +138,83 @@ class KMeans:
     def finish(self) -> Protocol:
         return finish(self.work, self.layout.parties)
 
-    def plan(self, extra: tuple[Work, ...] = ()) -> Plan:
+    def plan(self, extra: tuple[StepShapes, ...] = ()) -> StoreRequirements:
         """What all of it asks of the triple store; `extra` is work besides."""
         ciphers = [protocol for protocol in (self.encrypt, self.unmask) if protocol is not None]
-        masked = [Work(self.operand, self._operand_shapes, first=True)] if self.engines.masked else []
+        masked = [StepShapes(self.operand, self._operand_shapes, first=True)] if self.engines.masked else []
         groups = [product.group for product in self.engines.distance if product is not None]
         works = (
             *masked,
-            Work(self.distance, self._distance_shapes, period=lcm(PERIOD, *groups)),
-            Work(self.assign, self._assign_shapes),
+            StepShapes(self.distance, self._distance_shapes, period=lcm(PERIOD, *groups)),
+            StepShapes(self.assign, self._assign_shapes),
             *(() if self.predicts else self._centre_works()),
-            *(Work(protocol, self._wide_shapes, Over.COLUMNS) for protocol in ciphers),
+            *(StepShapes(protocol, self._wide_shapes, Over.COLUMNS) for protocol in ciphers),
             *extra,
         )
         columns = tuple(
-            Block(self.k, (each.stop - each.start,), each.start if ciphers else 0) for each in self.column_shards
+            ShardShape(self.k, (each.stop - each.start,), each.start if ciphers else 0) for each in self.column_shards
         )
-        return Plan(works, tuple(place.block for place in self.layout.places()), columns)
+        return StoreRequirements(works, tuple(place.block for place in self.layout.row_shards()), columns)
 
-    def _centre_works(self) -> tuple[Work, ...]:
+    def _centre_works(self) -> tuple[StepShapes, ...]:
         """From assignments to new centroids, and the norms of the first."""
         return (
-            Work(self.update, self._update_shapes),
-            Work(self.norms, self._quotient_shapes, Over.COLUMNS, first=True),
-            Work(self.reciprocal, self._single_shapes, Over.ONE),
-            Work(self.quotient, self._quotient_shapes, Over.COLUMNS),
-            Work(self.finish, self._single_shapes, Over.ONE),
+            StepShapes(self.update, self._update_shapes),
+            StepShapes(self.norms, self._quotient_shapes, Over.COLUMNS, first=True),
+            StepShapes(self.reciprocal, self._single_shapes, Over.ONE),
+            StepShapes(self.quotient, self._quotient_shapes, Over.COLUMNS),
+            StepShapes(self.finish, self._single_shapes, Over.ONE),
         )
 
-    def _operand_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _operand_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         dense: Sequence[Shapes] = [{"x": ((block.rows, width), "uint64")} for width in block.widths]
-        return [{**own, **block_state(block)} for own in dense]
+        return [{**own, **shape_to_state(block)} for own in dense]
 
-    def _with_operands(self, block: Block, shapes: Shapes, engines: Sequence[SparseProduct | None]) -> Sequence[Shapes]:
+    def _with_operands(
+        self, block: ShardShape, shapes: Shapes, engines: Sequence[HEProductParameters | None]
+    ) -> Sequence[Shapes]:
         """The same for each party, beside its own matrix and the masked ones of others."""
         dense: list[tuple[tuple[int, ...], str]] = [((block.rows, width), "uint64") for width in block.widths]
-        empty = sparse_state(csr_array((block.rows, 0), dtype=ring.DTYPE))
+        empty = csr_to_state(csr_array((block.rows, 0), dtype=ring.DTYPE))
         masked = {i: dense[i] for i, engine in enumerate(engines) if engine is None}
         return [
             {
                 **shapes,
-                **block_state(block),
+                **shape_to_state(block),
                 **({"x": dense[i]} if engine is None else empty),
                 **{f"e{owner}": matrix for owner, matrix in masked.items() if owner != i},
             }
             for i, engine in enumerate(engines)
         ]
 
-    def _distance_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _distance_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         k, d = self.k, self.layout.total_features
         return self._with_operands(block, {"mu": ((k, d), "uint64"), "u": ((k,), "uint64")}, self.engines.distance)
 
-    def _assign_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _assign_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         return [{"d": ((self.k, block.rows), "uint64")}] * self.layout.parties
 
-    def _update_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _update_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         shapes: Shapes = {"c": ((self.k, bits.padded(block.rows) // 8), "uint8")}
         return self._with_operands(block, shapes, self.engines.update)
 
-    def _wide_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _wide_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         (width,) = block.widths
         shapes: Shapes = {
             "columns": np.array([block.start, block.start + width]),
             **dict.fromkeys(("mu", "s"), ((block.rows, width), "uint64")),
         }
-        nothing = {name: np.zeros((0, 1), np.int64) for i in range(self.layout.parties) for name in found_names(i)}
+        nothing = {name: np.zeros((0, 1), np.int64) for i in range(self.layout.parties) for name in ciphertext_names(i)}
         return [{**shapes, **nothing}] * self.layout.parties
 
-    def _quotient_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _quotient_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         shapes: Shapes = {
             **dict.fromkeys(("mu", "s"), ((block.rows, *block.widths), "uint64")),
             **dict.fromkeys(("v", "y", "empty"), ((block.rows,), "uint64")),
         }
         return [shapes] * self.layout.parties
 
-    def _single_shapes(self, block: Block) -> Sequence[Shapes]:
+    def _single_shapes(self, block: ShardShape) -> Sequence[Shapes]:
         del block
         shapes: Shapes = {
             **dict.fromkeys(("n", "u"), ((self.k,), "uint64")),
@@ -211,7 +223,7 @@ class KMeans:
         return [shapes] * self.layout.parties
 
 
-def steps_of(kmeans: KMeans, statistics: str | None = None, opened: Collection[str] = ()) -> tuple[Step, ...]:
+def steps_of(kmeans: KMeansSteps, statistics: str | None = None, opened: Collection[str] = ()) -> tuple[Step, ...]:
     """The steps of a job. `statistics`: what is aggregated before it (extremes or moments); `opened`: at its end."""
     absent = {"extremes", "moments", "reveal-assignments", "reveal-centres"} - {statistics, *opened}
     absent |= set() if kmeans.engines.masked else {"operand"}

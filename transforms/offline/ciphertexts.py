@@ -18,16 +18,16 @@ from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
-from veilmeans.transforms.offline.requirements import Plan
-from veilmeans.transforms.rounds.he_operations import _mask_bytes
-from veilmeans.transforms.rounds.interfaces import Blinding
-from veilmeans.transforms.rounds.stage_metrics import Tally, report, tell
+from veilmeans.transforms.offline.requirements import StoreRequirements
+from veilmeans.transforms.rounds.he_operations import mask_bytes
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed
+from veilmeans.transforms.rounds.stage_metrics import Tally, count_stage, shard_sent
 
 
-class MakeCiphers(beam.DoFn):
+class MakeCiphertexts(beam.DoFn):
     """The ciphertexts of one shard, into the store."""
 
-    def __init__(self, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
+    def __init__(self, config: JobConfig, plan: StoreRequirements, manifest: Manifest) -> None:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
@@ -38,22 +38,22 @@ class MakeCiphers(beam.DoFn):
         number, iteration, shard = place
         if not self.store.has_ciphers(number, iteration, shard):
             self.store.write_ciphers(number, iteration, shard, self._made(number, iteration, shard))
-        tell(iteration, "offline", shard, 0)
+        shard_sent(iteration, "offline", shard, 0)
         yield shard
 
     def _made(self, number: int, iteration: int, shard: int) -> Mapping[str, Array]:
         made: dict[str, Array] = {}
-        for stage, blindings in self.plan.blindings(shard, iteration).items():
+        for stage, blindings in self.plan.ciphertext_needs(shard, iteration).items():
             where = store_address(self.manifest.store, number, Address("", iteration, stage, shard))
             for blinding in blindings:
                 if blinding.maker == self.config.me.index:
                     start = time.perf_counter()
-                    made[correction_name(stage, blinding.label)] = blind(blinding, self.keyring, where)
-                    report(stage, Tally(computed=time.perf_counter() - start, ciphertexts=blinding.count))
+                    made[correction_name(stage, blinding.label)] = make_ciphertexts(blinding, self.keyring, where)
+                    count_stage(stage, Tally(computed=time.perf_counter() - start, ciphertexts=blinding.count))
         return made
 
 
-def blind(blinding: Blinding, keyring: Keyring, address: Address) -> Ciphers:
+def make_ciphertexts(blinding: CiphertextNeed, keyring: Keyring, address: Address) -> Ciphers:
     """The offline work: encryptions of zero, or of masks."""
     key, product = keyring.public(blinding.key), blinding.product
     length = -(-key.random_bits(product.growth if blinding.masked else 0) // 8)
@@ -61,5 +61,5 @@ def blind(blinding: Blinding, keyring: Keyring, address: Address) -> Ciphers:
     zeros = he.blinds(key, random)
     if not blinding.masked:
         return zeros
-    plains, _ = product.slots.masks(_mask_bytes(keyring.seed, address, blinding.label, product, blinding.count))
+    plains, _ = product.slots.masks(mask_bytes(keyring.seed, address, blinding.label, product, blinding.count))
     return he.encrypt(key, plains, zeros)

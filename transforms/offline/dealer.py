@@ -11,7 +11,7 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 
-from veilmeans.crypto.correlations import Part, corrections
+from veilmeans.crypto.correlations import CorrelationPart, corrections
 from veilmeans.crypto.prg import SEED_SIZE, derive
 from veilmeans.io.exchange.connections import open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
@@ -20,11 +20,11 @@ from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.requirements import Needs, Plan
+from veilmeans.transforms.offline.requirements import Needs, StoreRequirements
 from veilmeans.transforms.rounds.protocol import Inbox
-from veilmeans.transforms.rounds.stage_metrics import Tally, report, tell
+from veilmeans.transforms.rounds.stage_metrics import Tally, count_stage, shard_sent
 
 CORRECTIONS = "offline.corrections"
 Place = tuple[int, int, int]
@@ -34,7 +34,7 @@ Place = tuple[int, int, int]
 class DealShards(beam.DoFn):
     """The dealer: corrections of one shard, on their way to the parties."""
 
-    def __init__(self, config: JobConfig, plan: Plan, store: str) -> None:
+    def __init__(self, config: JobConfig, plan: StoreRequirements, store: str) -> None:
         self.config, self.plan, self.store = config, plan, store
 
     def setup(self) -> None:
@@ -47,21 +47,21 @@ class DealShards(beam.DoFn):
         dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         tally = Tally(computed=time.perf_counter() - start)
         for party, arrays in dealt.items():
-            key = Key(_message_address(self.config, place), self.config.party, self.config.parties[party])
+            key = MessageKey(_message_address(self.config, place), self.config.party, self.config.parties[party])
             message, start = Outgoing.of(key, arrays), time.perf_counter()
             self.exchange.put_all([message])
             tally.handed_over += time.perf_counter() - start
             tally.messages += 1
             _report_arrays(arrays, "bytes_sent")
-        report(CORRECTIONS, tally)
-        tell(iteration, "offline", shard, 0)
+        count_stage(CORRECTIONS, tally)
+        shard_sent(iteration, "offline", shard, 0)
         yield len(dealt)
 
 
-class TakeShards(beam.DoFn):
+class ReceiveShards(beam.DoFn):
     """A party: corrections of one shard, into the store. The dealer waits for nobody, so waiting for it is safe."""
 
-    def __init__(self, config: JobConfig, plan: Plan, manifest: Manifest) -> None:
+    def __init__(self, config: JobConfig, plan: StoreRequirements, manifest: Manifest) -> None:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
@@ -70,17 +70,17 @@ class TakeShards(beam.DoFn):
 
     def process(self, place: Place) -> Iterator[int]:
         number, iteration, shard = place
-        tell(iteration, "offline", shard, 0)
+        shard_sent(iteration, "offline", shard, 0)
         expected = corrections_for(self.config.me.index, self.plan.needs(shard, iteration))
         if self.store.has_corrections(number, iteration, shard):
             return
         if not expected:  # an empty file says that nothing is missing
             self.store.write_corrections(number, iteration, shard, {})
             return
-        key = Key(_message_address(self.config, place), self.config.dealer or "", self.config.party)
+        key = MessageKey(_message_address(self.config, place), self.config.dealer or "", self.config.party)
         start = time.perf_counter()
         arrays = _dealt(self.exchange, key, expected, self.config.exchange.timeout_s)
-        report(CORRECTIONS, Tally(waited=time.perf_counter() - start))
+        count_stage(CORRECTIONS, Tally(waited=time.perf_counter() - start))
         self.store.write_corrections(number, iteration, shard, arrays)
         _report_arrays(arrays, "bytes_received")
         yield len(arrays)
@@ -89,7 +89,7 @@ class TakeShards(beam.DoFn):
 def _report_arrays(arrays: Arrays, counted: str) -> None:
     """Count the bytes of corrections under the stages that will use them."""
     for name, array in arrays.items():
-        report(stage_of(name), Tally(**{counted: array.nbytes}))
+        count_stage(stage_of(name), Tally(**{counted: array.nbytes}))
 
 
 def _message_address(config: JobConfig, place: Place) -> Address:
@@ -97,7 +97,7 @@ def _message_address(config: JobConfig, place: Place) -> Address:
     return Address(config.run, iteration, f"offline.{number}", shard)
 
 
-def _dealt(exchange: Exchange, key: Key, expected: Arrays, timeout: float) -> dict[str, Array]:
+def _dealt(exchange: Exchange, key: MessageKey, expected: Arrays, timeout: float) -> dict[str, Array]:
     """A message of the dealer's, whose arrays must have the shapes and types expected."""
     inbox = Inbox(Party(1, (key.sender, key.recipient)), {0: get_arrays(exchange, key, timeout)})
     return {name: inbox.from_peer(0, name, like) for name, like in expected.items()}
@@ -127,13 +127,13 @@ def deal(seeds: Sequence[bytes], store: str, number: int, where: Address, needs:
     return dealt
 
 
-def corrected_parts(party: int, needs: Needs) -> dict[str, Part]:
+def corrected_parts(party: int, needs: Needs) -> dict[str, CorrelationPart]:
     """The names under which `party` gets corrections, each with the part that it corrects."""
     return {
         correction_name(stage, need.label(part.name)): part
         for stage, asked in needs.items()
         for need in asked
-        for part in need.kind.bound()
+        for part in need.kind.determined_parts()
         if part.holders[-1] == party
     }
 

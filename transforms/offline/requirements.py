@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from veilmeans.schemas.digests import digest_of_values
-from veilmeans.schemas.layout import Block, cut
-from veilmeans.transforms.rounds.interfaces import Blinding, Need
+from veilmeans.schemas.layout import ShardShape, shard_lengths
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed, CorrelationNeed
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import Shapes, StageTrace, trace, trace_rows
 
-Needs = dict[str, tuple[Need, ...]]
+Needs = dict[str, tuple[CorrelationNeed, ...]]
 """Stage -> what it asks for."""
 PERIOD = 8
 """Bits are packed eight to a byte."""
@@ -32,19 +32,19 @@ class Over(Enum):
 
 
 @dataclass(frozen=True)
-class Work:
+class StepShapes:
     """A protocol, and each party's shapes for a shard; `first` work is done only in the first iteration.
 
     `period`: shapes are affine in the rows, for rows that leave the same rest when divided by it.
     """
 
     protocol: Protocol
-    shapes: Callable[[Block], Sequence[Shapes]]
+    shapes: Callable[[ShardShape], Sequence[Shapes]]
     over: Over = Over.ROWS
     first: bool = False
     period: int = PERIOD
 
-    def trace(self, block: Block) -> list[StageTrace]:
+    def trace(self, block: ShardShape) -> list[StageTrace]:
         """Its stages for a shard, or for one like it."""
         if self.over is not Over.ROWS:
             return trace(self.protocol, self.shapes(block))
@@ -52,17 +52,17 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StoreRequirements:
     """All works of an iteration over all shards; a block of `columns` is the k × w values of a shard of columns."""
 
-    works: tuple[Work, ...]
-    blocks: tuple[Block, ...]
-    columns: tuple[Block, ...] = ()
+    works: tuple[StepShapes, ...]
+    blocks: tuple[ShardShape, ...]
+    columns: tuple[ShardShape, ...] = ()
 
     @classmethod
-    def of_rows(cls, works: tuple[Work, ...], rows: int, rows_per_shard: int) -> "Plan":
+    def of_rows(cls, works: tuple[StepShapes, ...], rows: int, rows_per_shard: int) -> "StoreRequirements":
         """A plan in which shards differ only in their number of rows."""
-        return cls(works, tuple(Block(length) for length in cut(rows, rows_per_shard)))
+        return cls(works, tuple(ShardShape(length) for length in shard_lengths(rows, rows_per_shard)))
 
     @property
     def shards(self) -> int:
@@ -77,9 +77,11 @@ class Plan:
         """What the stages of the store's shard need."""
         return {stage.name: stage.needs for stage in self._stages(shard, iteration) if stage.needs}
 
-    def blindings(self, shard: int, iteration: int) -> dict[str, tuple[Blinding, ...]]:
+    def ciphertext_needs(self, shard: int, iteration: int) -> dict[str, tuple[CiphertextNeed, ...]]:
         """What ciphertexts they need that are made beforehand."""
-        return {stage.name: stage.blindings for stage in self._stages(shard, iteration) if stage.blindings}
+        return {
+            stage.name: stage.ciphertext_needs for stage in self._stages(shard, iteration) if stage.ciphertext_needs
+        }
 
     def _stages(self, shard: int, iteration: int) -> list[StageTrace]:
         return [
@@ -89,7 +91,7 @@ class Plan:
             for stage in self.traces(over, block, iteration)
         ]
 
-    def traces(self, over: Over, block: Block, iteration: int) -> list[StageTrace]:
+    def traces(self, over: Over, block: ShardShape, iteration: int) -> list[StageTrace]:
         """The stages of one iteration over this kind of shard, for one of them."""
         return [stage for first, stage in self._traced[over, block] if iteration == 0 or not first]
 
@@ -109,21 +111,21 @@ class Plan:
             content.append((over, blocks))
             for block in dict.fromkeys(blocks):
                 traced = self._traced[over, block]
-                content += [(first, stage.name, stage.needs, stage.blindings) for first, stage in traced]
+                content += [(first, stage.name, stage.needs, stage.ciphertext_needs) for first, stage in traced]
         return digest_of_values(content)
 
     @cached_property
-    def _all_blocks(self) -> dict[Over, tuple[Block, ...]]:
-        return {Over.ROWS: self.blocks, Over.COLUMNS: self.columns, Over.ONE: (Block(self.rows),)}
+    def _all_blocks(self) -> dict[Over, tuple[ShardShape, ...]]:
+        return {Over.ROWS: self.blocks, Over.COLUMNS: self.columns, Over.ONE: (ShardShape(self.rows),)}
 
     @cached_property
-    def _traced(self) -> dict[tuple[Over, Block], list[tuple[bool, StageTrace]]]:
+    def _traced(self) -> dict[tuple[Over, ShardShape], list[tuple[bool, StageTrace]]]:
         return {
             (over, block): self._trace(over, block)
             for over, blocks in self._all_blocks.items()
             for block in set(blocks)
         }
 
-    def _trace(self, over: Over, block: Block) -> list[tuple[bool, StageTrace]]:
+    def _trace(self, over: Over, block: ShardShape) -> list[tuple[bool, StageTrace]]:
         works = [work for work in self.works if work.over == over]
         return [(work.first, stage) for work in works for stage in work.trace(block)]

@@ -11,30 +11,30 @@ import apache_beam as beam
 from veilmeans.io.storage.triple_store import Manifest, StoreRun
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.party_context import PartyContext
 
 
 @dataclass
 class CheckTriples(beam.PTransform):
     """Shards in, the same shards out; a store that is not the driver's, or lacks a shard's file, ends the run here."""
 
-    seat: Seat
+    context: PartyContext
     manifest: Manifest
 
     def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
         manifest = beam.pvalue.AsSingleton(shards.pipeline | "Manifest" >> beam.Create([self.manifest]))
-        return shards | beam.ParDo(_CheckShard(self.seat), manifest).with_output_types(tuple[int, Shard])
+        return shards | beam.ParDo(_CheckShard(self.context), manifest).with_output_types(tuple[int, Shard])
 
 
 class _CheckShard(beam.DoFn):
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, context: PartyContext) -> None:
+        self.context = context
 
     def setup(self) -> None:
-        self.claimed = self.seat.open().triples
+        self.claimed = self.context.open().triples
 
     def process(self, element: tuple[int, Shard], manifest: Manifest) -> Iterator[tuple[int, Shard]]:
-        check_shard(self.claimed, manifest, self.seat.iteration, element[0])
+        check_shard(self.claimed, manifest, self.context.iteration, element[0])
         yield element
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.and_gate import conjoin
+from veilmeans.transforms.primitives.and_gate import and_round
 from veilmeans.transforms.primitives.compare import Comparison, addends, carry_save
 from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
@@ -40,11 +40,11 @@ class Decomposition:
         return self.whole.name(part)
 
 
-def to_boolean(decomposition: Decomposition, parties: int) -> Protocol:
+def a2b(decomposition: Decomposition, parties: int) -> Protocol:
     """The rounds of A2B."""
     both = partial(_both, decomposition), partial(_generated, decomposition)
     levels = [
-        conjoin(
+        and_round(
             f"carry{shift}",
             partial(_shifted, decomposition, shift),
             partial(_carried, decomposition),
@@ -52,7 +52,7 @@ def to_boolean(decomposition: Decomposition, parties: int) -> Protocol:
         )
         for shift in _SHIFTS
     ]
-    add = Protocol("a2b", (conjoin("generate", *both, "[u⊕a], [v⊕b]"), *levels)).then(partial(_add, decomposition))
+    add = Protocol("a2b", (and_round("generate", *both, "[u⊕a], [v⊕b]"), *levels)).then(partial(_add, decomposition))
     return (carry_save(decomposition.whole, parties) + add).named("a2b")
 
 

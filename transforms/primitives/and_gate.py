@@ -22,7 +22,7 @@ Finish = Callable[[Party, Arrays, Sequence[Array]], Arrays]
 """The state that comes of the products."""
 
 
-def conjoin(name: str, operands: Operands, finish: Finish, sends: str) -> Round:
+def and_round(name: str, operands: Operands, finish: Finish, sends: str) -> Round:
     """A round that ANDs what `operands` takes from the state and hands the products to `finish`."""
     return Round(name, partial(_send, operands), partial(_receive, operands, finish), sends)
 

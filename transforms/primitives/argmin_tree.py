@@ -21,7 +21,7 @@ import numpy as np
 from veilmeans.crypto import bits, ring
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.and_gate import conjoin
+from veilmeans.transforms.primitives.and_gate import and_round
 from veilmeans.transforms.primitives.bit_injection import inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.protocol import Protocol, local, require, together, without
@@ -32,7 +32,7 @@ _BIT, _DIFFERENCE, _CHOSEN = "min.b", "min.x", "min.bx"
 
 
 @dataclass(frozen=True)
-class Tree:
+class ArgminTree:
     """Names in the state, and how the comparisons are done."""
 
     source: str = "d"
@@ -42,7 +42,7 @@ class Tree:
     drop: int = 0
 
 
-def minimum(tree: Tree, k: int, parties: int) -> Protocol:
+def argmin(tree: ArgminTree, k: int, parties: int) -> Protocol:
     """The rounds of a tree over k distances."""
     groups: Groups = [(i,) for i in range(k)]
     protocol = Protocol("min", (local("leaves", partial(_leaves, tree)),) if k == 1 else ())
@@ -52,7 +52,7 @@ def minimum(tree: Tree, k: int, parties: int) -> Protocol:
     return protocol.then(partial(_cleared, tree)).named("min")
 
 
-def _level(tree: Tree, groups: Groups, parties: int) -> Protocol:
+def _level(tree: ArgminTree, groups: Groups, parties: int) -> Protocol:
     comparison = Comparison(_DIFFERENCE, _BIT, tree.compare_bits, tree.drop, offset=-1)
     compare = sign(comparison, parties).after(partial(_subtract, tree))
     choose = []
@@ -60,7 +60,7 @@ def _level(tree: Tree, groups: Groups, parties: int) -> Protocol:
         choose.append(inject(_BIT, _DIFFERENCE, _CHOSEN))
     if any(len(group) > 1 for group in groups):
         halves = partial(_operands, tree, groups), partial(_narrowed, tree, groups)
-        choose.append(conjoin("positions", *halves, "[c⊕a], [b⊕a']"))
+        choose.append(and_round("positions", *halves, "[c⊕a], [b⊕a']"))
     else:
         compare = compare.then(partial(_first_positions, tree))
     if not choose:
@@ -79,13 +79,13 @@ def _pairs(d: ring.Ring) -> tuple[ring.Ring, ring.Ring, ring.Ring]:
     return d[0:whole:2], d[1:whole:2], d[whole:]
 
 
-def _subtract(tree: Tree, party: Party, state: Arrays) -> Arrays:
+def _subtract(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
     del party
     left, right, _ = _pairs(require(state, tree.source))
     return {**state, _DIFFERENCE: left - right}
 
 
-def _keep_minimum(tree: Tree, party: Party, state: Arrays) -> Arrays:
+def _keep_minimum(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
     del party
     if _CHOSEN not in state:
         return state
@@ -109,12 +109,12 @@ def _ones(party: Party, rows: int) -> Array:
     return np.full(bits.padded(rows) // 8, 0xFF if party.first else 0, np.uint8)
 
 
-def _leaves(tree: Tree, party: Party, state: Arrays) -> Arrays:
+def _leaves(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
     """k = 1: every row belongs to the one cluster."""
     return {**state, tree.target: _ones(party, state[tree.source].shape[1])[None, :]}
 
 
-def _first_positions(tree: Tree, party: Party, state: Arrays) -> Arrays:
+def _first_positions(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
     """Below the first comparisons: b on the left, ¬b on the right, 1 at an odd leaf."""
     k, rows = state[tree.source].shape
     positions = np.empty((k, bits.padded(rows) // 8), np.uint8)
@@ -130,7 +130,7 @@ def _below(groups: Groups) -> list[int]:
     return [position for group in groups[: len(groups) // 2 * 2] for position in group]
 
 
-def _operands(tree: Tree, groups: Groups, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+def _operands(tree: ArgminTree, groups: Groups, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
     """The positions below a pair, and the bit each of them is multiplied with."""
     operands: list[Array] = []
     for pair, row in enumerate(_bit_rows(state)):
@@ -139,14 +139,14 @@ def _operands(tree: Tree, groups: Groups, party: Party, state: Arrays) -> tuple[
     return state[tree.target][_below(groups)], [np.stack(operands)]
 
 
-def _narrowed(tree: Tree, groups: Groups, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+def _narrowed(tree: ArgminTree, groups: Groups, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
     del party
     positions = state[tree.target].copy()
     positions[_below(groups)] = products[0]
     return {**state, tree.target: positions}
 
 
-def _cleared(tree: Tree, party: Party, state: Arrays) -> Arrays:
+def _cleared(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
     """Leave the positions, and the minimum if it is wanted."""
     del party
     rest = without(state, tree.source, _BIT, _DIFFERENCE, _CHOSEN)

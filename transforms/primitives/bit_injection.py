@@ -64,7 +64,7 @@ def _from_right(right: str, target: str, party: Party, state: Arrays) -> Arrays:
     return {**state, target: require(state, right) + require(state, target)}
 
 
-def to_arithmetic(bit: str, like: str | None, target: str) -> Round:
+def b2a(bit: str, like: str | None, target: str) -> Round:
     """B2A: target = bit, shared by sum, in the shape of the array `like` of the state; none: all packed bits, flat."""
     return Round("b2a", partial(_hide, bit, like), partial(_convert, bit, like, target), "[b⊕r]")
 

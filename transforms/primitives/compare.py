@@ -24,7 +24,7 @@ from veilmeans.crypto import bits
 from veilmeans.crypto.correlations import PairAnd
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.and_gate import conjoin
+from veilmeans.transforms.primitives.and_gate import and_round
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require, without
 
@@ -69,7 +69,9 @@ def sign(comparison: Comparison, parties: int) -> Protocol:
         halves = partial(_pair_send, comparison), partial(_pair_receive, comparison)
         first = Protocol("pair", (Round("pair", *halves, "u⊕a, or v⊕b"),))
     else:
-        generate = conjoin("generate", partial(_carriers, comparison), partial(_generated, comparison), "[u⊕a], [v⊕b]")
+        generate = and_round(
+            "generate", partial(_carriers, comparison), partial(_generated, comparison), "[u⊕a], [v⊕b]"
+        )
         first = carry_save(comparison, parties) + Protocol("generate", (generate,))
     return (first + prefix(comparison)).named("sign")
 
@@ -78,7 +80,7 @@ def prefix(comparison: Comparison) -> Protocol:
     """The rounds that reduce (g, p) pairs to one bit, after `begin_prefix`."""
     widths = [comparison.width >> i for i in range(comparison.width.bit_length() - 1)]
     rounds = (
-        conjoin(
+        and_round(
             f"prefix{width}",
             partial(_neighbours, comparison, width),
             partial(_combined, comparison, width),
@@ -155,7 +157,7 @@ def carry_save(cmp: Comparison, parties: int) -> Protocol:
     left = parties
     while left > 2:
         name = f"addends{len(rounds)}"
-        rounds.append(conjoin(name, partial(_differences, cmp), partial(_saved, cmp), "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
+        rounds.append(and_round(name, partial(_differences, cmp), partial(_saved, cmp), "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
         left = _after_save(left)
     return Protocol("carry-save", tuple(rounds))
 

@@ -23,7 +23,7 @@ import numpy as np
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.bit_injection import to_arithmetic
+from veilmeans.transforms.primitives.bit_injection import b2a
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
 from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
@@ -59,7 +59,7 @@ def reciprocal(division: Division, parties: int) -> Protocol:
     comparison = Comparison("div.x", "div.lt", compare_bits=m + 2)
     protocol = (
         sign(comparison, parties).after(partial(_against_powers, m))
-        + Protocol("b2a", (to_arithmetic("div.lt", "div.x", "div.less"),)).then(_scale)
+        + Protocol("b2a", (b2a("div.lt", "div.x", "div.less"),)).then(_scale)
         + multiply("n", "v", "div.z").then(partial(_normalised, m))
     )
     for _ in range(_NEWTON_STEPS):

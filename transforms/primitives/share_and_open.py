@@ -13,17 +13,17 @@ from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
 
-def show(party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def send_share(party: Party, state: Arrays, randomness: Randomness) -> Sent:
     del party, randomness
     return Sent(state, {"x": require(state, "x")})
 
 
-def add_up(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+def sum_shares(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
     del party, randomness
     return {"x": inbox.opened("x", require(state, "x"))}
 
 
-REVEAL = Protocol("reveal", (Round("reveal", show, add_up, sends="⟨x⟩, to be opened"),))
+OPEN = Protocol("reveal", (Round("reveal", send_share, sum_shares, sends="⟨x⟩, to be opened"),))
 
 
 def deal(party: Party, state: Arrays, randomness: Randomness) -> Sent:

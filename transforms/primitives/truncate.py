@@ -19,7 +19,7 @@ from veilmeans.crypto import bits, ring
 from veilmeans.crypto.correlations import Trunc
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.bit_injection import to_arithmetic
+from veilmeans.transforms.primitives.bit_injection import b2a
 from veilmeans.transforms.primitives.compare import Comparison, begin_prefix, prefix
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require, without
@@ -53,7 +53,7 @@ def truncate_exactly(truncation: Truncation) -> Protocol:
     """⌊x/2^f + ½⌋, exactly."""
     opening = Round("open", partial(_send_half, truncation), partial(_receive, truncation, True), "⟨x + r⟩")
     borrow = truncation._borrow
-    convert = to_arithmetic(borrow.target, truncation.name, borrow.name("bit"))
+    convert = b2a(borrow.target, truncation.name, borrow.name("bit"))
     protocol = Protocol("truncate-exactly", (opening, *prefix(borrow).rounds, convert))
     return protocol.then(partial(_take_borrow, truncation))
 

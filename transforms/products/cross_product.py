@@ -29,10 +29,10 @@ from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import MatMul, Operand
-from veilmeans.crypto.he.product_parameters import SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.crypto.ring_matmul import matmul, sparse_matmul, sparse_matmul_transposed
 from veilmeans.schemas.arrays import Array, Arrays
-from veilmeans.schemas.layout import Block
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.products import he_product as sparse
 from veilmeans.transforms.rounds.interfaces import Randomness
@@ -49,12 +49,12 @@ class CrossProduct:
     source: str
     target: str
     transposed: bool = False
-    engines: tuple[SparseProduct | None, ...] = ()
+    engines: tuple[HEProductParameters | None, ...] = ()
 
-    def engine(self, owner: int) -> SparseProduct | None:
+    def engine(self, owner: int) -> HEProductParameters | None:
         return self.engines[owner] if self.engines else None
 
-    def kind(self, owner: int, peer: int, block: Block, columns: int) -> MatMul:
+    def kind(self, owner: int, peer: int, block: ShardShape, columns: int) -> MatMul:
         shape = (block.rows, block.widths[owner])
         rows, inner = shape[::-1] if self.transposed else shape
         return MatMul(owner, peer, rows, inner, columns, _STAGE, self.transposed)
@@ -64,26 +64,26 @@ class CrossProduct:
             return sparse_matmul_transposed(matrix, right) if self.transposed else sparse_matmul(matrix, right)
         return matmul(matrix.T if self.transposed else matrix, right)
 
-    def nothing(self, block: Block, owner: int, columns: int) -> ring.Ring:
+    def nothing(self, block: ShardShape, owner: int, columns: int) -> ring.Ring:
         """The product with a matrix without columns, or a share that is still to come."""
         return np.zeros((block.widths[owner] if self.transposed else block.rows, columns), ring.DTYPE)
 
 
-def block_of(state: Arrays) -> Block:
+def shape_from_state(state: Arrays) -> ShardShape:
     """The shard's shape."""
     rows, *widths = state["block"].tolist()
-    return Block(rows, tuple(widths))
+    return ShardShape(rows, tuple(widths))
 
 
-def block_state(block: Block) -> dict[str, Array]:
+def shape_to_state(block: ShardShape) -> dict[str, Array]:
     """The same, into a state."""
     return {"block": np.array([block.rows, *block.widths])}
 
 
 def own_matrix(party: Party, state: Arrays) -> Matrix:
     """This party's own matrix, dense or in compressed rows."""
-    block = block_of(state)
-    return require(state, "x") if "x" in state else sparse.sparse_of(state, block.widths[party.index])
+    block = shape_from_state(state)
+    return require(state, "x") if "x" in state else sparse.csr_from_state(state, block.widths[party.index])
 
 
 def mask_operand(owners: frozenset[int]) -> Protocol:
@@ -100,7 +100,7 @@ def cross(product: CrossProduct) -> Protocol:
 
 
 def _send_masked(owners: frozenset[int], party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    if party.index not in owners or not block_of(state).widths[party.index]:
+    if party.index not in owners or not shape_from_state(state).widths[party.index]:
         return Sent(state, to={peer: {} for peer in party.others})
     x = require(state, "x")
     kinds = {peer: Operand(party.index, peer, x.shape, _STAGE) for peer in party.others}
@@ -109,14 +109,14 @@ def _send_masked(owners: frozenset[int], party: Party, state: Arrays, randomness
 
 def _keep_masked(owners: frozenset[int], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
     del randomness
-    block = block_of(state)
+    block = shape_from_state(state)
     like = {i: np.zeros((block.rows, block.widths[i]), ring.DTYPE) for i in party.others}
     due = {i for i in party.others if i in owners and block.widths[i]}
     return {**state, **{f"e{i}": inbox.from_peer(i, "e", like[i]) for i in due}}
 
 
 def _send(product: CrossProduct, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    block, me = block_of(state), party.index
+    block, me = shape_from_state(state), party.index
     owners = [i for i in party.others if block.widths[i]]
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
     for owner in owners:
@@ -129,7 +129,7 @@ def _send(product: CrossProduct, party: Party, state: Arrays, randomness: Random
     engine = product.engine(me)
     if engine is None or not block.widths[me]:
         return Sent(state, to=messages)
-    x = sparse.sparse_of(state, block.widths[me])
+    x = sparse.csr_from_state(state, block.widths[me])
     masked, share = sparse.send_products(engine, party, x, randomness)
     share += product.of(x, require(state, f"{product.source}{me}"))
     together = {peer: {**messages[peer], **masked[peer]} for peer in messages}
@@ -158,7 +158,7 @@ def _owned(
     product: CrossProduct, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> dict[str, Array]:
     """My share of the product with my own matrix. `beaver`: X·(⟨Y⟩_me + Σ F) + Σ ⟨UV⟩."""
-    block, me, target = block_of(state), party.index, f"{product.target}{party.index}"
+    block, me, target = shape_from_state(state), party.index, f"{product.target}{party.index}"
     mine, engine = require(state, f"{product.source}{me}"), product.engine(me)
     if not block.widths[me]:
         return {target: product.nothing(block, me, mine.shape[1])}
@@ -169,7 +169,7 @@ def _owned(
         return {target: share}
     if not product.transposed:
         return {target: state[target]}
-    x = sparse.sparse_of(state, block.widths[me])
+    x = sparse.csr_from_state(state, block.widths[me])
     return {target: product.of(x, mine), **sparse.receive_encrypted(engine, party, x, inbox, randomness)}
 
 
@@ -177,7 +177,7 @@ def _helped(
     product: CrossProduct, owner: int, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> ring.Ring:
     """My share of the product with another's matrix. `beaver`: E·V + ⟨UV⟩."""
-    block, y, engine = block_of(state), require(state, f"{product.source}{owner}"), product.engine(owner)
+    block, y, engine = shape_from_state(state), require(state, f"{product.source}{owner}"), product.engine(owner)
     if not block.widths[owner] or (engine is not None and product.transposed):
         return product.nothing(block, owner, y.shape[1])
     if engine is not None:

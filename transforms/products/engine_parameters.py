@@ -8,22 +8,22 @@ a run opens under a mask: 40 + log2 of them.
 from dataclasses import dataclass
 
 from veilmeans.crypto.fixed_point import FRACTION_BITS
-from veilmeans.crypto.he.product_parameters import SECURITY, Cipher, SparseProduct, grouped
+from veilmeans.crypto.he.product_parameters import SECURITY, HEProductParameters, SchemeParameters, group_rows
 from veilmeans.schemas.layout import Layout
 
-Chosen = tuple[tuple[str, ...], ...]
+ChosenEngines = tuple[tuple[str, ...], ...]
 """For each owner the engines of its distance and its update."""
 
 
 @dataclass(frozen=True)
-class Engines:
+class EngineParameters:
     """For each owner the numbers of its homomorphic products; None: it uses `beaver`."""
 
-    distance: tuple[SparseProduct | None, ...]
-    update: tuple[SparseProduct | None, ...]
+    distance: tuple[HEProductParameters | None, ...]
+    update: tuple[HEProductParameters | None, ...]
 
     @classmethod
-    def beaver(cls, parties: int) -> "Engines":
+    def beaver(cls, parties: int) -> "EngineParameters":
         return cls((None,) * parties, (None,) * parties)
 
     @property
@@ -33,7 +33,7 @@ class Engines:
         return frozenset(i for i, engines in enumerate(pairs) if None in engines)
 
     @property
-    def cipher(self) -> Cipher | None:
+    def cipher(self) -> SchemeParameters | None:
         """The cryptosystem, if any product uses one."""
         found = [product.cipher for product in (*self.distance, *self.update) if product is not None]
         return found[0] if found else None
@@ -46,7 +46,7 @@ class Engines:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class HEBounds:
     """What homomorphic products of a job may assume. `whole`: for each owner, whether its values are whole numbers."""
 
     layout: Layout
@@ -61,16 +61,16 @@ class Bounds:
         values = (self.layout.total_rows + self.layout.total_features) * self.k
         return SECURITY + (self.iterations * parties * (parties - 1) * values - 1).bit_length()
 
-    def distance(self, owner: int, cipher: Cipher) -> SparseProduct:
+    def distance(self, owner: int, cipher: SchemeParameters) -> HEProductParameters:
         """X·μᵀ: sums over the owner's columns."""
         width = self.layout.features[owner]
-        return grouped(self._product(owner, cipher, terms=width, columns=self.k), width)
+        return group_rows(self._product(owner, cipher, terms=width, columns=self.k), width)
 
-    def update(self, owner: int, cipher: Cipher) -> SparseProduct:
+    def update(self, owner: int, cipher: SchemeParameters) -> HEProductParameters:
         """Xᵀ·C: sums over the owner's rows."""
         return self._product(owner, cipher, terms=self.layout.rows[owner], columns=max(1, self.k - 1))
 
-    def _product(self, owner: int, cipher: Cipher, terms: int, columns: int) -> SparseProduct:
+    def _product(self, owner: int, cipher: SchemeParameters, terms: int, columns: int) -> HEProductParameters:
         shift = FRACTION_BITS if self.whole[owner] else 0
         rows, magnitude = self.layout.rows[owner], max(0, self.magnitude - shift)
-        return SparseProduct(cipher, rows, magnitude, shift, max(1, terms), columns, self.sigma)
+        return HEProductParameters(cipher, rows, magnitude, shift, max(1, terms), columns, self.sigma)

@@ -20,34 +20,34 @@ from gmpy2 import mpz
 from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
-from veilmeans.crypto.he.product_parameters import SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.crypto.he.scheme import from_ciphers, to_ciphers
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.rounds.interfaces import Columns, Randomness
+from veilmeans.transforms.rounds.interfaces import ColumnCiphertexts, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
-Engines = Sequence[SparseProduct | None]
+OwnerProducts = Sequence[HEProductParameters | None]
 """For each owner the numbers of its homomorphic product; None: it uses `beaver`."""
 MATRIX = ("x.values", "x.indices", "x.indptr")
 """This party's own matrix in compressed rows, in a state."""
 
 
-def sparse_of(state: Arrays, width: int) -> csr_array:
+def csr_from_state(state: Arrays, width: int) -> csr_array:
     """It, out of a state."""
     indptr = state["x.indptr"]
     return csr_array((require(state, "x.values"), state["x.indices"], indptr), shape=(len(indptr) - 1, width))
 
 
-def sparse_state(matrix: csr_array) -> Arrays:
+def csr_to_state(matrix: csr_array) -> Arrays:
     """It, into a state."""
     return dict(zip(MATRIX, (matrix.data, matrix.indices, matrix.indptr), strict=True))
 
 
 # distance, over row shards
 def send_products(
-    product: SparseProduct, party: Party, x: csr_array, randomness: Randomness
+    product: HEProductParameters, party: Party, x: csr_array, randomness: Randomness
 ) -> tuple[dict[int, dict[str, Array]], ring.Ring]:
     """An owner: to each peer the masked products with its Enc(Y); and the owner's share of all of them."""
     he = randomness.homomorphic()
@@ -61,7 +61,7 @@ def send_products(
 
 
 def receive_products(
-    product: SparseProduct, party: Party, owner: int, rows: int, inbox: Inbox, randomness: Randomness
+    product: HEProductParameters, party: Party, owner: int, rows: int, inbox: Inbox, randomness: Randomness
 ) -> ring.Ring:
     """A peer: its share of the product with the owner's matrix."""
     z = inbox.from_peer(owner, "z", _ciphers(product, product.product_shape(rows)))
@@ -70,7 +70,7 @@ def receive_products(
 
 # update, over row shards
 def send_encrypted(
-    products: Mapping[int, SparseProduct], party: Party, values: ring.Ring, randomness: Randomness
+    products: Mapping[int, HEProductParameters], party: Party, values: ring.Ring, randomness: Randomness
 ) -> dict[int, dict[str, Array]]:
     """A peer: its rows of Y to each owner, encrypted once for all of them whose products have the same slots."""
     he = randomness.homomorphic()
@@ -83,7 +83,7 @@ def send_encrypted(
 
 
 def receive_encrypted(
-    product: SparseProduct, party: Party, x: csr_array, inbox: Inbox, randomness: Randomness
+    product: HEProductParameters, party: Party, x: csr_array, inbox: Inbox, randomness: Randomness
 ) -> dict[str, Array]:
     """An owner: for each peer and each column that has a nonzero, one ciphertext of Xᵀ·Y. They are not masked."""
     he = randomness.homomorphic()
@@ -95,18 +95,18 @@ def receive_encrypted(
     return found
 
 
-def _label(product: SparseProduct) -> str:
+def _label(product: HEProductParameters) -> str:
     """Owners with the same slots get the same ciphertexts."""
     return f"y.{product.slots.width}.{product.slots.count}"
 
 
 # Over column shards
 @dataclass(frozen=True)
-class Wide:
+class ColumnShardProducts:
     """What rounds over column shards need: who owns which columns, and each owner's product."""
 
     layout: Layout
-    products: tuple[SparseProduct | None, ...]
+    products: tuple[HEProductParameters | None, ...]
 
     def owned(self, owner: int, state: Arrays) -> slice:
         """The owner's columns within this column shard, counted from its beginning."""
@@ -118,18 +118,18 @@ class Wide:
         part = self.owned(owner, state)
         return int(part.stop - part.start)
 
-    def owners(self, state: Arrays) -> list[tuple[int, SparseProduct]]:
+    def owners(self, state: Arrays) -> list[tuple[int, HEProductParameters]]:
         """Those that have columns here."""
         return [(i, p) for i, p in enumerate(self.products) if p is not None and self.width(i, state)]
 
 
-def encrypt_centres(wide: Wide) -> Protocol:
+def encrypt_centroids(wide: ColumnShardProducts) -> Protocol:
     """Every party's share of μ, encrypted, to the owners. State: "columns" (from, to), "mu"; out "y0", "y1", …"""
     step = Round("encrypt", partial(_send_centres, wide), partial(_keep_centres, wide), "Enc(⟨μ⟩), to each owner")
     return Protocol("encrypt", (step,))
 
 
-def _send_centres(wide: Wide, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_centres(wide: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     he, mu = randomness.homomorphic(), require(state, "mu")
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
     made: dict[str, Array] = {}
@@ -143,7 +143,9 @@ def _send_centres(wide: Wide, party: Party, state: Arrays, randomness: Randomnes
     return Sent(state, to=messages)
 
 
-def _keep_centres(wide: Wide, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+def _keep_centres(
+    wide: ColumnShardProducts, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
     mine = dict(wide.owners(state)).get(party.index)
     if mine is None:
         return {}
@@ -151,7 +153,7 @@ def _keep_centres(wide: Wide, party: Party, state: Arrays, inbox: Inbox, randomn
     return {f"y{peer}": he.check(party, peer, inbox.from_peer(peer, "y", like)) for peer in party.others}
 
 
-def unmask(wide: Wide) -> Protocol:
+def unmask(wide: ColumnShardProducts) -> Protocol:
     """Each owner's products to the peers, masked.
 
     State: "columns", "s" (k × width), "z0.columns", "z0.ciphers", …; out "s".
@@ -162,7 +164,7 @@ def unmask(wide: Wide) -> Protocol:
     return Protocol("unmask", (step,))
 
 
-def _send_masked(wide: Wide, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_masked(wide: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
     product = dict(wide.owners(state)).get(party.index)
     sums = require(state, "s")
@@ -175,7 +177,9 @@ def _send_masked(wide: Wide, party: Party, state: Arrays, randomness: Randomness
     return Sent({"columns": state["columns"], "s": sums}, to=messages)
 
 
-def _add_unmasked(wide: Wide, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
+def _add_unmasked(
+    wide: ColumnShardProducts, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+) -> Arrays:
     sums, he = require(state, "s"), randomness.homomorphic()
     for owner, product in wide.owners(state):
         if owner != party.index:
@@ -194,43 +198,43 @@ def _added(sums: ring.Ring, part: slice, found: ring.Ring) -> ring.Ring:
 
 
 # Between the two: products of ciphertexts, over shards
-def found_names(peer: int) -> tuple[str, str]:
+def ciphertext_names(peer: int) -> tuple[str, str]:
     """Under which a state has what was accumulated under a peer's key: columns, and their ciphertexts."""
     return f"z{peer}.columns", f"z{peer}.ciphers"
 
 
-def found_in(state: Arrays, party: Party, first: int, last: int) -> dict[str, Array]:
+def ciphertexts_within(state: Arrays, party: Party, first: int, last: int) -> dict[str, Array]:
     """What an owner has accumulated for its columns `first` … `last` − 1, counted from `first`."""
     found: dict[str, Array] = {}
     for peer in party.others:
-        if found_names(peer)[0] in state:
+        if ciphertext_names(peer)[0] in state:
             columns = _columns(state, peer)
             part = slice(*np.searchsorted(columns.numbers, [first, last]).tolist())
-            found |= _found(peer, Columns(columns.numbers[part] - first, columns.ciphers[part]))
+            found |= _found(peer, ColumnCiphertexts(columns.numbers[part] - first, columns.ciphers[part]))
     return found
 
 
-def _found(peer: int, columns: Columns) -> dict[str, Array]:
-    return dict(zip(found_names(peer), (columns.numbers, columns.ciphers), strict=True))
+def _found(peer: int, columns: ColumnCiphertexts) -> dict[str, Array]:
+    return dict(zip(ciphertext_names(peer), (columns.numbers, columns.ciphers), strict=True))
 
 
-def _columns(state: Arrays, peer: int) -> Columns:
-    numbers, ciphers = found_names(peer)
-    return Columns(state[numbers], state[ciphers])
+def _columns(state: Arrays, peer: int) -> ColumnCiphertexts:
+    numbers, ciphers = ciphertext_names(peer)
+    return ColumnCiphertexts(state[numbers], state[ciphers])
 
 
-def multiply_found(parts: Sequence[Arrays], moduli: Mapping[int, int]) -> dict[str, Array]:
+def multiply_ciphertexts(parts: Sequence[Arrays], moduli: Mapping[int, int]) -> dict[str, Array]:
     """The ciphertexts of several shards, multiplied column by column. `moduli`: the peers', which are public."""
     found: dict[str, Array] = {}
     for peer, modulus in moduli.items():
-        held = [part for part in parts if found_names(peer)[0] in part]
+        held = [part for part in parts if ciphertext_names(peer)[0] in part]
         if held:
             columns = _multiplied([_columns(part, peer) for part in held], mpz(modulus))
             found |= _found(peer, columns)
     return found
 
 
-def _multiplied(parts: Sequence[Columns], modulus: mpz) -> Columns:
+def _multiplied(parts: Sequence[ColumnCiphertexts], modulus: mpz) -> ColumnCiphertexts:
     if len(parts) == 1:
         return parts[0]
     ciphers = np.concatenate([part.ciphers for part in parts])
@@ -240,8 +244,8 @@ def _multiplied(parts: Sequence[Columns], modulus: mpz) -> Columns:
     places = (place[:, None] * packs + np.arange(packs)).reshape(-1)
     for at, value in zip(places.tolist(), from_ciphers(ciphers), strict=True):
         products[at] = products[at] * value % modulus
-    return Columns(numbers, to_ciphers(products, ciphers.dtype.itemsize).reshape(-1, packs))
+    return ColumnCiphertexts(numbers, to_ciphers(products, ciphers.dtype.itemsize).reshape(-1, packs))
 
 
-def _ciphers(product: SparseProduct, shape: tuple[int, ...]) -> Array:
+def _ciphers(product: HEProductParameters, shape: tuple[int, ...]) -> Array:
     return np.zeros(shape, product.cipher.dtype)

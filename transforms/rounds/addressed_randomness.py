@@ -8,13 +8,13 @@ and is refused.
 from dataclasses import dataclass, field, replace
 
 from veilmeans.crypto import prg, ring
-from veilmeans.crypto.correlations import Kind, Part, expand, part_of
+from veilmeans.crypto.correlations import CorrelationPart, Kind, expand, find_part
 from veilmeans.crypto.he.scheme import Ciphers
 from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
-from veilmeans.transforms.rounds.he_operations import CipherSeat, Keyed
-from veilmeans.transforms.rounds.interfaces import Need, Shape
+from veilmeans.transforms.rounds.he_operations import HEContext, HEOperations
+from veilmeans.transforms.rounds.interfaces import CorrelationNeed, Shape
 
 
 @dataclass
@@ -26,7 +26,7 @@ class AddressedRandomness:
     triples: StoreRun | None
     address: Address
     scope: str = ""
-    ciphers: CipherSeat | None = None
+    ciphers: HEContext | None = None
     _claimed: dict[str, object] = field(default_factory=dict, repr=False)
     _expanded: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -38,22 +38,22 @@ class AddressedRandomness:
         return prg.uniform(self.seed, self.address, label, shape)
 
     def correlated(self, kind: Kind, part: str) -> Array:
-        need = Need(self.scope, kind)
+        need = CorrelationNeed(self.scope, kind)
         if self._claimed.setdefault(self.scope + kind.name, kind) != kind:
             raise ValueError(f"two kinds {kind.name!r} are asked for at {self.address} in one round")
         label = need.label(part)
         if label not in self._expanded:
-            self._expanded[label] = self._share(need, part_of(kind, part))
+            self._expanded[label] = self._share(need, find_part(kind, part))
         return self._expanded[label]
 
     def scoped(self, scope: str) -> "AddressedRandomness":
         return replace(self, scope=self.scope + scope)
 
-    def homomorphic(self) -> Keyed:
+    def homomorphic(self) -> HEOperations:
         if self.triples is None or self.ciphers is None:
             raise ValueError(f"stage {self.address.stage} needs ciphertexts and no keys were given")
         where = self.triples.at(self.address)
-        return Keyed(self.ciphers.keyring, self.ciphers.tables, self.address.iteration, where, self._made)
+        return HEOperations(self.ciphers.keyring, self.ciphers.tables, self.address.iteration, where, self._made)
 
     def _made(self, label: str) -> Ciphers:
         """What the store has under a label; it covers one message, so it is given once."""
@@ -62,11 +62,11 @@ class AddressedRandomness:
         self._claimed[label] = "ciphers"
         return self.triples.ciphers(self.address, label)
 
-    def _share(self, need: Need, part: Part) -> Array:
+    def _share(self, need: CorrelationNeed, part: CorrelationPart) -> Array:
         if self.triples is None:
             raise ValueError(f"stage {self.address.stage} needs correlated randomness and no store was given")
         if self.party not in part.holders:
             raise ValueError(f"party {self.party} holds no share of {need.label(part.name)}")
-        if part in need.kind.bound() and part.holders[-1] == self.party:
+        if part in need.kind.determined_parts() and part.holders[-1] == self.party:
             return self.triples.correction(self.address, need.label(part.name))
         return expand(self.triples.seed, self.triples.at(self.address), need.scope, need.kind, part)

@@ -15,16 +15,16 @@ import apache_beam as beam
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.party_context import OpenSeat, Seat, hand_over, receive, send
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Protocol, Stage
-from veilmeans.transforms.rounds.stage_metrics import Tally, report
+from veilmeans.transforms.rounds.stage_metrics import Tally, count_stage
 
 _HAND_OVER_BYTES = 32 << 20
 """Messages are handed over when this much has gathered, and at the end of each bundle."""
 
 
 @dataclass(frozen=True)
-class Step:
+class HalfRound:
     """The work between two barriers: receive the round before, send the next one, drop what no retry can ask for."""
 
     receives: Stage | None
@@ -32,10 +32,12 @@ class Step:
     drops: Stage | None
 
 
-def steps_of(protocol: Protocol) -> list[Step]:
+def half_rounds(protocol: Protocol) -> list[HalfRound]:
     """One step more than there are rounds: the first only sends, the last only receives."""
     stages = [None, None, *protocol.stages(), None]
-    return [Step(before, now, earlier) for earlier, before, now in zip(stages, stages[1:], stages[2:], strict=False)]
+    return [
+        HalfRound(before, now, earlier) for earlier, before, now in zip(stages, stages[1:], stages[2:], strict=False)
+    ]
 
 
 @dataclass
@@ -43,39 +45,39 @@ class RunProtocol(beam.PTransform):
     """Run `protocol` over shards: (shard number, state) in, (shard number, state) out."""
 
     protocol: Protocol
-    seat: Seat
+    context: PartyContext
 
     def __post_init__(self) -> None:
         super().__init__(f"Run {self.protocol.name}")
 
     def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
-        *sending, last = steps_of(self.protocol)
+        *sending, last = half_rounds(self.protocol)
         for step in sending:
             name = step.sends.name if step.sends else ""
-            shards = shards | f"Send {name}" >> beam.ParDo(HalfRounds(self.seat, step))
+            shards = shards | f"Send {name}" >> beam.ParDo(RunHalfRound(self.context, step))
             shards = shards | f"Barrier {name}" >> beam.GroupByKey()
-        return shards | f"Finish {self.protocol.name}" >> beam.ParDo(HalfRounds(self.seat, last))
+        return shards | f"Finish {self.protocol.name}" >> beam.ParDo(RunHalfRound(self.context, last))
 
 
-class HalfRounds(beam.DoFn):
+class RunHalfRound(beam.DoFn):
     """A step as a DoFn."""
 
-    def __init__(self, seat: Seat, step: Step) -> None:
-        self.seat, self.step = seat, step
+    def __init__(self, context: PartyContext, step: HalfRound) -> None:
+        self.context, self.step = context, step
 
     def __dir__(self) -> list[str]:
         """What Beam inspects, nine times a stage, in search of state and timers. All methods: 5 ms more a round."""
         return ["setup", "start_bundle", "process", "finish_bundle"]
 
     def setup(self) -> None:
-        self.open = self.seat.open()
+        self.open = self.context.open()
 
     def start_bundle(self) -> None:
         self.outgoing: list[Outgoing] = []
 
     def process(self, element: tuple[int, Shard | Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
         shard, held = element
-        after, messages = take_step(self.open, self.step, shard, _only(shard, held))
+        after, messages = run_half_round(self.open, self.step, shard, _only(shard, held))
         self.outgoing += messages
         if sum(message.payload.size for message in self.outgoing) > _HAND_OVER_BYTES:
             self._hand_over()
@@ -88,30 +90,30 @@ class HalfRounds(beam.DoFn):
         if self.step.sends is None:
             return
         tally = Tally()
-        hand_over(self.open, self.outgoing, tally)
-        report(self.step.sends.name, tally)
+        deliver(self.open, self.outgoing, tally)
+        count_stage(self.step.sends.name, tally)
         self.outgoing = []
 
 
-def take_step(seat: OpenSeat, step: Step, shard: int, held: Shard) -> tuple[Shard, list[Outgoing]]:
+def run_half_round(context: OpenPartyContext, step: HalfRound, shard: int, held: Shard) -> tuple[Shard, list[Outgoing]]:
     """One shard's work between two barriers: what crosses the next one, and the messages to hand over."""
-    state = seat.scratch.load(held)
+    state = context.scratch.load(held)
     if step.receives is not None:
-        state = _receive(seat, step.receives, shard, state)
+        state = _receive(context, step.receives, shard, state)
     if step.drops is not None:
-        seat.scratch.drop(seat.address(step.drops, shard))
+        context.scratch.drop(context.address(step.drops, shard))
     if step.sends is None:
         return Shard(arrays=dict(state)), []
     tally = Tally()
-    state, messages = send(seat, step.sends, shard, state, tally)
-    report(step.sends.name, tally)
-    return seat.scratch.keep(seat.address(step.sends, shard), state), messages
+    state, messages = send(context, step.sends, shard, state, tally)
+    count_stage(step.sends.name, tally)
+    return context.scratch.keep(context.address(step.sends, shard), state), messages
 
 
-def _receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays) -> Arrays:
+def _receive(context: OpenPartyContext, stage: Stage, shard: int, state: Arrays) -> Arrays:
     tally = Tally()
-    state = receive(seat, stage, shard, state, tally)
-    report(stage.name, tally)
+    state = receive(context, stage, shard, state, tally)
+    count_stage(stage.name, tally)
     return state
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
-from veilmeans.transforms.rounds.party_context import OpenSeat, hand_over, receive, send
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.stage_metrics import Tally
 
@@ -20,7 +20,7 @@ def counts_of(tallies: Tallies) -> dict[str, dict[str, int]]:
 
 
 def run_bare(
-    protocol: Protocol, seat: OpenSeat, shards: Mapping[int, Arrays], tallies: Tallies | None = None
+    protocol: Protocol, context: OpenPartyContext, shards: Mapping[int, Arrays], tallies: Tallies | None = None
 ) -> dict[int, Arrays]:
     """Run all rounds over all shards: every put of a round before any get."""
     states = dict(shards)
@@ -28,11 +28,11 @@ def run_bare(
         tally = Tally()
         outgoing: list[Outgoing] = []
         for shard, state in states.items():
-            states[shard], messages = send(seat, stage, shard, state, tally)
+            states[shard], messages = send(context, stage, shard, state, tally)
             outgoing += messages
-        hand_over(seat, outgoing, tally)
+        deliver(context, outgoing, tally)
         for shard, state in states.items():
-            states[shard] = receive(seat, stage, shard, state, tally)
+            states[shard] = receive(context, stage, shard, state, tally)
         if tallies is not None:
             tallies[stage.name] = tally
     return states

@@ -25,19 +25,21 @@ from scipy.sparse import csr_array
 from veilmeans.crypto import prg, ring
 from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.multiexp import PowerTables, choose_window, column_products, row_products
-from veilmeans.crypto.he.product_parameters import SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.crypto.he.scheme import Ciphers, PublicKey
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.rounds.interfaces import Columns
+from veilmeans.transforms.rounds.interfaces import ColumnCiphertexts
 
 TABLE_BYTES = 256 << 20
 """Memory for the tables of powers of one peer's encrypted centroids."""
 
 
-def _mask_bytes(seed: bytes, address: Address, label: str, product: SparseProduct, count: int) -> NDArray[np.uint8]:
+def mask_bytes(
+    seed: bytes, address: Address, label: str, product: HEProductParameters, count: int
+) -> NDArray[np.uint8]:
     shape = (count, product.slots.count, product.slots.mask_bytes)
     return prg.uniform(seed, address, f"{label}.mask", shape, np.uint8)
 
@@ -53,7 +55,9 @@ class Tables:
     _made: dict[tuple[int, int], list[PowerTables]] = field(default_factory=dict, repr=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
-    def of(self, iteration: int, peer: int, key: PublicKey, product: SparseProduct, uses: int) -> list[PowerTables]:
+    def of(
+        self, iteration: int, peer: int, key: PublicKey, product: HEProductParameters, uses: int
+    ) -> list[PowerTables]:
         """One for each pack."""
         with self._lock:
             for old in [known for known in self._made if known[0] != iteration]:
@@ -63,7 +67,7 @@ class Tables:
             return self._made[iteration, peer]
 
 
-def _make_tables(encrypted: Ciphers, key: PublicKey, product: SparseProduct, uses: int) -> list[PowerTables]:
+def _make_tables(encrypted: Ciphers, key: PublicKey, product: HEProductParameters, uses: int) -> list[PowerTables]:
     bits, packs = product.exponent_bits, product.packs
     window = choose_window(len(encrypted) * product.group, uses, bits, TABLE_BYTES // packs, key.size)
     return [
@@ -72,7 +76,7 @@ def _make_tables(encrypted: Ciphers, key: PublicKey, product: SparseProduct, use
     ]
 
 
-def _shifted(bases: list[mpz], key: PublicKey, product: SparseProduct) -> list[mpz]:
+def _shifted(bases: list[mpz], key: PublicKey, product: HEProductParameters) -> list[mpz]:
     """The bases, then copies whose plaintexts are moved by one row's slots, by two rows', …"""
     step = mpz(1) << product.columns * product.slots.width
     copies = list(bases)
@@ -83,7 +87,7 @@ def _shifted(bases: list[mpz], key: PublicKey, product: SparseProduct) -> list[m
 
 
 @dataclass(frozen=True)
-class CipherSeat:
+class HEContext:
     """What a party needs at its seat to work with ciphertexts."""
 
     keyring: Keyring
@@ -91,7 +95,7 @@ class CipherSeat:
 
 
 @dataclass(frozen=True)
-class Keyed:
+class HEOperations:
     """`Homomorphic` at one address, with real keys. `made` gives what was made beforehand under a label."""
 
     keyring: Keyring = field(repr=False)
@@ -100,7 +104,7 @@ class Keyed:
     store_address: Address
     made: Callable[[str], Ciphers] = field(repr=False)
 
-    def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
+    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphers:
         del party
         key, zeros = self.keyring.own.public, self.made(label)
         plains = product.encrypted_slots.pack(_in_packs(product, values))
@@ -111,7 +115,7 @@ class Keyed:
         return y
 
     def multiply(
-        self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
+        self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
     ) -> tuple[Ciphers, ring.Ring]:
         del party
         key, rows = self.keyring.public(peer), x.shape[0]
@@ -123,7 +127,9 @@ class Keyed:
         masked, share = self._masked(label, key, product, products)
         return masked.reshape(product.product_shape(rows)), _rows_of(product, share, rows)
 
-    def accumulate(self, party: Party, peer: int, product: SparseProduct, x: csr_array, y: Ciphers) -> Columns:
+    def accumulate(
+        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphers
+    ) -> ColumnCiphertexts:
         key = self.keyring.public(peer)
         exponents = _exponents(product, x)
         parts = []
@@ -131,10 +137,10 @@ class Keyed:
             values = _checked(party.names[peer], key, y[:, pack])
             numbers, products = column_products(exponents, values, key.modulus, product.exponent_bits)
             parts.append(he.to_ciphers(products, key.size))
-        return Columns(numbers, np.stack(parts, axis=1))
+        return ColumnCiphertexts(numbers, np.stack(parts, axis=1))
 
     def mask(
-        self, label: str, party: Party, peer: int, product: SparseProduct, width: int, found: Columns
+        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, found: ColumnCiphertexts
     ) -> tuple[Ciphers, ring.Ring]:
         del party
         products = [mpz(1)] * (width * product.packs)
@@ -145,7 +151,7 @@ class Keyed:
         masked, share = self._masked(label, self.keyring.public(peer), product, products)
         return masked.reshape(width, product.packs), _rows_of(product, share, width)
 
-    def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
+    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphers, rows: int) -> ring.Ring:
         own = self.keyring.own
         ciphers = _checked(party.names[peer], own.public, z)
         try:
@@ -158,12 +164,12 @@ class Keyed:
         return _rows_of(product, values, rows) << ring.DTYPE(product.shift)
 
     def _masked(
-        self, label: str, key: PublicKey, product: SparseProduct, products: Sequence[mpz]
+        self, label: str, key: PublicKey, product: HEProductParameters, products: Sequence[mpz]
     ) -> tuple[Ciphers, ring.Ring]:
         """Each product times an encrypted mask, and the negated masks mod 2^64."""
         masks, modulus = he.from_ciphers(self.made(label)), key.modulus
         masked = [value * mask % modulus for value, mask in zip(products, masks, strict=True)]
-        random = _mask_bytes(self.keyring.seed, self.store_address, label, product, len(masked))
+        random = mask_bytes(self.keyring.seed, self.store_address, label, product, len(masked))
         share = (ring.DTYPE(0) - product.slots.residues(random)) << ring.DTYPE(product.shift)
         return he.to_ciphers(masked, key.size), share
 
@@ -177,12 +183,12 @@ def _checked(peer: str, key: PublicKey, ciphers: Ciphers) -> list[mpz]:
     return values
 
 
-def _exponents(product: SparseProduct, x: csr_array) -> csr_array:
+def _exponents(product: HEProductParameters, x: csr_array) -> csr_array:
     """The whole numbers that stand for x."""
     return csr_array((x.data.view(np.int64) >> product.shift, x.indices, x.indptr), shape=x.shape)
 
 
-def _grouped(product: SparseProduct, x: csr_array) -> csr_array:
+def _grouped(product: HEProductParameters, x: csr_array) -> csr_array:
     """Several rows as one: the second row's columns come after the first's, where the shifted copies are."""
     if product.group == 1:
         return x
@@ -193,14 +199,14 @@ def _grouped(product: SparseProduct, x: csr_array) -> csr_array:
     return csr_array((x.data, indices, indptr), shape=(len(indptr) - 1, width * product.group))
 
 
-def _in_packs(product: SparseProduct, values: ring.Ring) -> ring.Ring:
+def _in_packs(product: HEProductParameters, values: ring.Ring) -> ring.Ring:
     """Rows × columns as plaintexts × slots, with zeros where the last pack is not full."""
     count = product.encrypted_slots.count
     missing = product.packs * count - product.columns
     return np.pad(values, ((0, 0), (0, missing))).reshape(-1, count)
 
 
-def _rows_of(product: SparseProduct, slots: ring.Ring, rows: int) -> ring.Ring:
+def _rows_of(product: HEProductParameters, slots: ring.Ring, rows: int) -> ring.Ring:
     """Plaintexts × slots as rows × columns."""
     per_row = product.packs * product.slots.count // product.group
     return slots.reshape(-1, per_row)[:rows, : product.columns]

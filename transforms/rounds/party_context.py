@@ -1,6 +1,6 @@
 """A party's seat in a run: what an executor needs to play its rounds.
 
-`Seat` is public and goes to the workers; `Seat.open` reads the secrets there, from the party's own files.
+`PartyContext` is public and goes to the workers; `open` reads the secrets there, from the party's own files.
 """
 
 import time
@@ -23,16 +23,16 @@ from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
-from veilmeans.transforms.rounds.he_operations import CipherSeat, Tables
+from veilmeans.transforms.rounds.he_operations import HEContext, Tables
 from veilmeans.transforms.rounds.protocol import Inbox, Sent, Stage
-from veilmeans.transforms.rounds.stage_metrics import Tally, tell
+from veilmeans.transforms.rounds.stage_metrics import Tally, shard_sent
 
 
 @dataclass(frozen=True)
-class OpenSeat:
+class OpenPartyContext:
     """A seat with its secrets in hand. Lives in one process, is never pickled."""
 
     party: Party
@@ -45,7 +45,7 @@ class OpenSeat:
     timeout: float
     folder: Path = Path()
     """Where this party keeps what belongs to the run."""
-    ciphers: CipherSeat | None = None
+    ciphers: HEContext | None = None
 
     def address(self, stage: Stage, shard: int) -> Address:
         return Address(self.run, self.iteration, stage.name, shard)
@@ -58,14 +58,14 @@ class OpenSeat:
         """The messages of one shard's send."""
         where, names = self.address(stage, shard), self.party.names
         peers = stage.round.recipients(self.party)
-        return [Outgoing.of(Key(where, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
+        return [Outgoing.of(MessageKey(where, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
 
     def inbox(self, stage: Stage, shard: int, tally: "Tally") -> Inbox:
         """Wait for the messages of one shard's receive."""
         where, names = self.address(stage, shard), self.party.names
         messages = {}
         for peer in stage.round.senders(self.party):
-            key = Key(where, names[peer], self.party.name)
+            key = MessageKey(where, names[peer], self.party.name)
             payload = self.exchange.get(key, self.timeout)
             tally.bytes_received += payload.size
             messages[peer] = read_arrays(key, payload)
@@ -76,7 +76,7 @@ class OpenSeat:
 
 
 @dataclass(frozen=True)
-class Seat:
+class PartyContext:
     """A party's place in one iteration of a run.
 
     `binding` is the keyed digest of data and job, `store_number` what the run has claimed of the triple store,
@@ -89,11 +89,11 @@ class Seat:
     store_number: int | None = None
     patience: float = 0.0
 
-    def open(self) -> OpenSeat:
+    def open(self) -> OpenPartyContext:
         """Read the secrets and connect; called where the rounds run."""
         config = self.config
         seed = run_seed(config, self.binding)
-        return OpenSeat(
+        return OpenPartyContext(
             party=config.me,
             run=config.run,
             iteration=self.iteration,
@@ -106,12 +106,12 @@ class Seat:
             ciphers=self._ciphers(seed),
         )
 
-    def _ciphers(self, seed: bytes) -> CipherSeat | None:
+    def _ciphers(self, seed: bytes) -> HEContext | None:
         """Keys and tables, where the store has ciphertexts."""
         config = self.config
         if self.store_number is None or not has_keys(config.store_folder):
             return None
-        return _cipher_seat(config.store_folder, config.me, checkpoints(config.run_folder, seed))
+        return _he_context(config.store_folder, config.me, checkpoints(config.run_folder, seed))
 
     def _store_run(self) -> StoreRun | None:
         if self.store_number is None:
@@ -130,9 +130,9 @@ def checkpoints(folder: Path, seed: bytes) -> Checkpoints:
 
 
 @lru_cache(maxsize=4)
-def _cipher_seat(store: Path, party: Party, kept: Checkpoints) -> CipherSeat:
+def _he_context(store: Path, party: Party, kept: Checkpoints) -> HEContext:
     """One in a process: tables are shared by all that is worked on there."""
-    return CipherSeat(load_keyring(store, party), Tables(partial(_encrypted_centroids, kept)))
+    return HEContext(load_keyring(store, party), Tables(partial(_encrypted_centroids, kept)))
 
 
 def _encrypted_centroids(kept: Checkpoints, iteration: int, peer: int) -> Ciphers:
@@ -142,32 +142,34 @@ def _encrypted_centroids(kept: Checkpoints, iteration: int, peer: int) -> Cipher
     return np.concatenate([part[f"y{peer}"] for part in parts if f"y{peer}" in part])
 
 
-def send(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> tuple[Arrays, list[Outgoing]]:
+def send(
+    context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, tally: Tally
+) -> tuple[Arrays, list[Outgoing]]:
     """The first half of a round, for one shard."""
     start = time.perf_counter()
-    sent = stage.round.send(seat.party, state, seat.randomness(stage, shard))
-    messages = seat.outgoing(stage, shard, sent)
+    sent = stage.round.send(context.party, state, context.randomness(stage, shard))
+    messages = context.outgoing(stage, shard, sent)
     tally.computed += time.perf_counter() - start
     size = sum(message.payload.size for message in messages)
     tally.messages += len(messages)
     tally.bytes_sent += size
-    tell(seat.iteration, stage.name, shard, size)
+    shard_sent(context.iteration, stage.name, shard, size)
     return sent.state, messages
 
 
-def hand_over(seat: OpenSeat, messages: Sequence[Outgoing], tally: Tally) -> None:
+def deliver(context: OpenPartyContext, messages: Sequence[Outgoing], tally: Tally) -> None:
     """Until the messages are durable with their recipients: a slow link is felt here."""
     start = time.perf_counter()
-    seat.exchange.put_all(messages)
+    context.exchange.put_all(messages)
     tally.handed_over += time.perf_counter() - start
 
 
-def receive(seat: OpenSeat, stage: Stage, shard: int, state: Arrays, tally: Tally) -> Arrays:
+def receive(context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, tally: Tally) -> Arrays:
     """The second half, after the barrier."""
     start = time.perf_counter()
-    inbox = seat.inbox(stage, shard, tally)
+    inbox = context.inbox(stage, shard, tally)
     arrived = time.perf_counter()
     tally.waited += arrived - start
-    after = stage.round.receive(seat.party, state, inbox, seat.randomness(stage, shard))
+    after = stage.round.receive(context.party, state, inbox, context.randomness(stage, shard))
     tally.computed += time.perf_counter() - arrived
     return after

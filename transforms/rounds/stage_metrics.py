@@ -39,7 +39,7 @@ class Tally:
         }
 
 
-def report(stage: str, tally: Tally) -> None:
+def count_stage(stage: str, tally: Tally) -> None:
     """Add a stage's tally to Beam's metrics."""
     for name, value in tally.counts().items():
         if value:
@@ -52,7 +52,7 @@ _watchers: list[Watcher] = []
 
 
 @contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
+def watch_stages(watcher: Watcher) -> Iterator[None]:
     """Tell `watcher` while this context is open."""
     _watchers.append(watcher)
     try:
@@ -61,7 +61,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         _watchers.remove(watcher)
 
 
-def tell(iteration: int, stage: str, shard: int, sent: int) -> None:
+def shard_sent(iteration: int, stage: str, shard: int, sent: int) -> None:
     """A shard has sent its messages of a stage."""
     for watcher in _watchers:
         watcher(iteration, stage, shard, sent)

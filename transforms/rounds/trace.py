@@ -13,12 +13,12 @@ from rich.table import Table
 from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
-from veilmeans.crypto.correlations import Kind, part_of
-from veilmeans.crypto.he.product_parameters import SparseProduct
+from veilmeans.crypto.correlations import Kind, find_part
+from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.crypto.he.scheme import Ciphers
 from veilmeans.schemas.arrays import Array, Arrays, Spec, payload_size, spec_of
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.rounds.interfaces import Blinding, Columns, Need, Shape
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed, ColumnCiphertexts, CorrelationNeed, Shape
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
 
 
@@ -26,7 +26,7 @@ class NotAffineError(Exception):
     """The two values differ in something that is no whole number."""
 
 
-def carried_on(first: Any, second: Any, steps: int) -> Any:
+def extrapolate(first: Any, second: Any, steps: int) -> Any:
     """The value `steps` after `first`, if `second` is one after it: number by number through tuples and dataclasses."""
     if first == second:
         return first
@@ -35,21 +35,21 @@ def carried_on(first: Any, second: Any, steps: int) -> Any:
     if type(first) is int:
         return first + steps * (second - first)
     if isinstance(first, tuple) and len(first) == len(second):
-        return tuple(carried_on(a, b, steps) for a, b in zip(first, second, strict=True))
+        return tuple(extrapolate(a, b, steps) for a, b in zip(first, second, strict=True))
     if is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in fields(first)]
-        values = {name: carried_on(getattr(first, name), getattr(second, name), steps) for name in names}
+        values = {name: extrapolate(getattr(first, name), getattr(second, name), steps) for name in names}
         return replace(first, **values)
     raise NotAffineError
 
 
 @dataclass
-class Foreseen:
+class TracedHEOperations:
     """`Homomorphic` for a trace: zeros of the right shape, and a record of what must be made beforehand."""
 
-    blindings: dict[Blinding, None] = field(default_factory=dict)
+    ciphertext_needs: dict[CiphertextNeed, None] = field(default_factory=dict)
 
-    def encrypt(self, label: str, party: Party, product: SparseProduct, values: ring.Ring) -> Ciphers:
+    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphers:
         shape = product.encrypted_shape(len(values))
         return self._record(label, party.index, party.index, product, shape, masked=False)
 
@@ -58,31 +58,33 @@ class Foreseen:
         return y
 
     def multiply(
-        self, label: str, party: Party, peer: int, product: SparseProduct, x: csr_array
+        self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
     ) -> tuple[Ciphers, ring.Ring]:
         rows = x.shape[0]
         masked = self._record(label, party.index, peer, product, product.product_shape(rows), masked=True)
         return masked, np.zeros((rows, product.columns), ring.DTYPE)
 
-    def accumulate(self, party: Party, peer: int, product: SparseProduct, x: csr_array, y: Ciphers) -> Columns:
+    def accumulate(
+        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphers
+    ) -> ColumnCiphertexts:
         del party, peer, x, y
-        return Columns(np.zeros(0, np.int64), np.zeros((0, product.packs), product.cipher.dtype))
+        return ColumnCiphertexts(np.zeros(0, np.int64), np.zeros((0, product.packs), product.cipher.dtype))
 
     def mask(
-        self, label: str, party: Party, peer: int, product: SparseProduct, width: int, found: Columns
+        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, found: ColumnCiphertexts
     ) -> tuple[Ciphers, ring.Ring]:
         del found
         masked = self._record(label, party.index, peer, product, (width, product.packs), masked=True)
         return masked, np.zeros((width, product.columns), ring.DTYPE)
 
-    def decrypt(self, party: Party, peer: int, product: SparseProduct, z: Ciphers, rows: int) -> ring.Ring:
+    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphers, rows: int) -> ring.Ring:
         del party, peer, z
         return np.zeros((rows, product.columns), ring.DTYPE)
 
     def _record(
-        self, label: str, maker: int, key: int, product: SparseProduct, shape: tuple[int, int], masked: bool
+        self, label: str, maker: int, key: int, product: HEProductParameters, shape: tuple[int, int], masked: bool
     ) -> Ciphers:
-        self.blindings[Blinding(label, maker, key, shape[0] * shape[1], product, masked)] = None
+        self.ciphertext_needs[CiphertextNeed(label, maker, key, shape[0] * shape[1], product, masked)] = None
         return np.zeros(shape, product.cipher.dtype)
 
 
@@ -91,22 +93,22 @@ class ShapeRecorder:
     """`Randomness` for a trace: zeros of the right shape, and a record of what was asked for."""
 
     scope: str = ""
-    needs: dict[Need, None] = field(default_factory=dict)
-    foreseen: Foreseen = field(default_factory=Foreseen)
+    needs: dict[CorrelationNeed, None] = field(default_factory=dict)
+    foreseen: TracedHEOperations = field(default_factory=TracedHEOperations)
 
     def uniform(self, label: str, shape: Shape) -> ring.Ring:
         del label
         return np.zeros(shape, ring.DTYPE)
 
     def correlated(self, kind: Kind, part: str) -> Array:
-        self.needs[Need(self.scope, kind)] = None
-        found = part_of(kind, part)
+        self.needs[CorrelationNeed(self.scope, kind)] = None
+        found = find_part(kind, part)
         return np.zeros(found.shape, found.dtype)
 
     def scoped(self, scope: str) -> "ShapeRecorder":
         return replace(self, scope=self.scope + scope)
 
-    def homomorphic(self) -> Foreseen:
+    def homomorphic(self) -> TracedHEOperations:
         return self.foreseen
 
 
@@ -117,7 +119,7 @@ _STEPS = 16
 
 
 @dataclass(frozen=True)
-class Crossing:
+class TracedMessage:
     """One message, without its values; parties by their index."""
 
     sender: int
@@ -134,15 +136,15 @@ class Crossing:
 class StageTrace:
     """One round: what crosses, and what it uses up.
 
-    `needs` is correlated randomness, `blindings` are ciphertexts made beforehand.
+    `needs` is correlated randomness, `ciphertext_needs` are ciphertexts made beforehand.
     """
 
     name: str
     sends: str
     parties: int
-    messages: tuple[Crossing, ...]
-    needs: tuple[Need, ...]
-    blindings: tuple[Blinding, ...] = ()
+    messages: tuple[TracedMessage, ...]
+    needs: tuple[CorrelationNeed, ...]
+    ciphertext_needs: tuple[CiphertextNeed, ...] = ()
 
     @property
     def sent(self) -> tuple[int, ...]:
@@ -178,8 +180,8 @@ def trace_rows(
         return trace(protocol, shapes(rows))
     found = [tuple(trace(protocol, shapes(first + i * period))) for i in range(3)]
     with suppress(NotAffineError):
-        if carried_on(found[0], found[1], 2) == found[2]:
-            return list(carried_on(found[0], found[1], steps))
+        if extrapolate(found[0], found[1], 2) == found[2]:
+            return list(extrapolate(found[0], found[1], steps))
     return trace(protocol, shapes(rows))
 
 
@@ -187,7 +189,7 @@ def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> t
     round_, recorder = stage.round, ShapeRecorder()
     sent = [round_.send(party, state, recorder) for party, state in zip(parties, states, strict=True)]
     messages = tuple(
-        Crossing(party.index, to, spec_of(sent[party.index].for_peer(to)))
+        TracedMessage(party.index, to, spec_of(sent[party.index].for_peer(to)))
         for party in parties
         for to in round_.recipients(party)
     )
@@ -195,8 +197,8 @@ def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> t
     for party in parties:
         inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in round_.senders(party)})
         received.append(round_.receive(party, sent[party.index].state, inbox, recorder))
-    needs, blindings = tuple(recorder.needs), tuple(recorder.foreseen.blindings)
-    return received, StageTrace(stage.name, round_.sends, len(parties), messages, needs, blindings)
+    needs, ciphertexts = tuple(recorder.needs), tuple(recorder.foreseen.ciphertext_needs)
+    return received, StageTrace(stage.name, round_.sends, len(parties), messages, needs, ciphertexts)
 
 
 def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -> Table:

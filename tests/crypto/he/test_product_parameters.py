@@ -20,19 +20,23 @@ from support.fixed_values import SCHEMES, fixed_key
 from support.kmeans_in_memory import PAILLIER, SMALL, horizontal, keyrings, kmeans_for, vertical
 from veilmeans.crypto import ring
 from veilmeans.crypto.fixed_point import FRACTION_BITS
-from veilmeans.crypto.he.product_parameters import SECURITY, Cipher, SparseProduct, grouped
+from veilmeans.crypto.he.product_parameters import SECURITY, HEProductParameters, SchemeParameters, group_rows
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.products.engine_parameters import Bounds
+from veilmeans.transforms.products.engine_parameters import HEBounds
 
 LARGEST = 2**64 - 1
-LONG = [Cipher("okamoto-uchiyama", 2048), Cipher("okamoto-uchiyama", 3072), Cipher("paillier", 2048)]
-CIPHERS = [*LONG, Cipher("okamoto-uchiyama", 1536), Cipher("paillier", 768)]
+LONG = [
+    SchemeParameters("okamoto-uchiyama", 2048),
+    SchemeParameters("okamoto-uchiyama", 3072),
+    SchemeParameters("paillier", 2048),
+]
+CIPHERS = [*LONG, SchemeParameters("okamoto-uchiyama", 1536), SchemeParameters("paillier", 768)]
 
 
 @st.composite
-def products(draw: st.DrawFn) -> SparseProduct:
+def products(draw: st.DrawFn) -> HEProductParameters:
     """All that fit, with as many rows in a plaintext as pay, or as can be."""
-    product = SparseProduct(
+    product = HEProductParameters(
         cipher=draw(st.sampled_from(CIPHERS)),
         rows=draw(st.integers(1, 10**7)),
         magnitude=draw(st.integers(0, 44)),
@@ -41,16 +45,16 @@ def products(draw: st.DrawFn) -> SparseProduct:
         columns=draw(st.integers(1, 12)),
         sigma=draw(st.integers(2, 90)),
     )
-    return grouped(product, width=draw(st.sampled_from([0, 1, 100, 10**6])))
+    return group_rows(product, width=draw(st.sampled_from([0, 1, 100, 10**6])))
 
 
-def packed(product: SparseProduct, values: list[int]) -> int:
+def packed(product: HEProductParameters, values: list[int]) -> int:
     """A plaintext of Y."""
     return sum(value << place * product.slots.width for place, value in enumerate(values))
 
 
 @given(products())
-def test_a_plaintext_fits_and_every_column_has_a_slot(product: SparseProduct) -> None:
+def test_a_plaintext_fits_and_every_column_has_a_slot(product: HEProductParameters) -> None:
     slots = product.slots
     assert slots.bits <= product.cipher.capacity
     assert product.packs * slots.count >= product.columns * product.group
@@ -61,7 +65,9 @@ def test_a_plaintext_fits_and_every_column_has_a_slot(product: SparseProduct) ->
 
 
 @given(products(), st.data())
-def test_values_at_the_bound_stay_in_their_slots_and_are_accepted(product: SparseProduct, data: st.DataObject) -> None:
+def test_values_at_the_bound_stay_in_their_slots_and_are_accepted(
+    product: HEProductParameters, data: st.DataObject
+) -> None:
     """Each row has `terms` times ±2^magnitude, or nothing, and Y and the masks are as large, or as small, as can be."""
     slots, count = product.slots, product.encrypted_slots.count
     y = data.draw(st.lists(st.sampled_from([0, 1, LARGEST]), min_size=count, max_size=count))
@@ -81,7 +87,7 @@ def test_values_at_the_bound_stay_in_their_slots_and_are_accepted(product: Spars
 
 
 @given(products())
-def test_a_bound_is_no_looser_than_two_bits_and_a_byte(product: SparseProduct) -> None:
+def test_a_bound_is_no_looser_than_two_bits_and_a_byte(product: HEProductParameters) -> None:
     worst = (product.terms << product.magnitude) * LARGEST
     assert worst < 1 << product.bound
     assert product.bound < worst.bit_length() + 2
@@ -90,7 +96,7 @@ def test_a_bound_is_no_looser_than_two_bits_and_a_byte(product: SparseProduct) -
 
 
 @given(products())
-def test_what_is_above_the_bound_is_refused(product: SparseProduct) -> None:
+def test_what_is_above_the_bound_is_refused(product: HEProductParameters) -> None:
     """One more than the largest product under the largest mask, in any slot."""
     limit = (1 << product.bound + 1) + (1 << product.bound + product.sigma)
     for slot in {0, product.slots.count - 1}:
@@ -101,7 +107,7 @@ def test_what_is_above_the_bound_is_refused(product: SparseProduct) -> None:
 
 
 @given(products())
-def test_fresh_randomness_is_longer_than_any_products_by_sigma_bits(product: SparseProduct) -> None:
+def test_fresh_randomness_is_longer_than_any_products_by_sigma_bits(product: HEProductParameters) -> None:
     """r of Okamoto–Uchiyama counts as a number: Σ r_c·x_c, and for the rows that were moved, as far as they were."""
     fresh = 256
     moved = sum(1 << place * product.columns * product.slots.width for place in range(product.group))
@@ -116,17 +122,17 @@ def test_random_numbers_of_okamoto_uchiyama_grow_and_those_of_paillier_need_not(
 
 
 @given(products(), st.integers(0, 10**6))
-def test_more_rows_share_a_plaintext_only_where_it_pays(product: SparseProduct, width: int) -> None:
+def test_more_rows_share_a_plaintext_only_where_it_pays(product: HEProductParameters, width: int) -> None:
     """g rows in one save decryptions, and cost copies of all columns, each about two decryptions."""
-    found = grouped(replace(product, group=1), width)
+    found = group_rows(replace(product, group=1), width)
     assert found.group == 1 or found.rows * (1 - 1 / found.group) > 2 * width * (found.group - 1)
-    assert grouped(replace(product, group=1), 10**9).group == 1
-    free = grouped(replace(product, group=1, rows=10**12), 0)
+    assert group_rows(replace(product, group=1), 10**9).group == 1
+    free = group_rows(replace(product, group=1, rows=10**12), 0)
     assert free.group == max(1, product.cipher.capacity // free.slots.width // product.columns)
 
 
 @given(products(), st.integers(0, 50))
-def test_shapes_hold_all_rows(product: SparseProduct, rows: int) -> None:
+def test_shapes_hold_all_rows(product: HEProductParameters, rows: int) -> None:
     assert product.encrypted_shape(rows) == (rows, product.packs)
     assert product.product_shape(rows) == (ceil(rows / product.group), product.packs)
 
@@ -134,14 +140,16 @@ def test_shapes_hold_all_rows(product: SparseProduct, rows: int) -> None:
 @pytest.mark.parametrize("columns", [1, 2, 5, 6, 7, 11, 13])
 def test_columns_are_spread_evenly_over_plaintexts(columns: int) -> None:
     """OU-2048 has five such slots: eleven columns are four, four and three."""
-    product = SparseProduct(LONG[0], 100, 20, 0, 64, columns, 45)
+    product = HEProductParameters(LONG[0], 100, 20, 0, 64, columns, 45)
     assert product.packs == ceil(columns / 5)
     assert product.slots.count == ceil(columns / product.packs)
 
 
 # Ciphers, known by their lengths.
-@pytest.mark.parametrize("cipher", [SMALL, PAILLIER, Cipher("okamoto-uchiyama", 1025), Cipher("paillier", 514)])
-def test_capacity_and_size_are_those_of_generated_keys(cipher: Cipher) -> None:
+@pytest.mark.parametrize(
+    "cipher", [SMALL, PAILLIER, SchemeParameters("okamoto-uchiyama", 1025), SchemeParameters("paillier", 514)]
+)
+def test_capacity_and_size_are_those_of_generated_keys(cipher: SchemeParameters) -> None:
     key = keyrings(1, cipher)[0].own.public
     assert (key.scheme, key.bits) == (cipher.scheme, cipher.bits)
     assert (key.capacity, key.size) == (cipher.capacity, cipher.size)
@@ -151,7 +159,7 @@ def test_capacity_and_size_are_those_of_generated_keys(cipher: Cipher) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("bits", [1024, 2048])
 def test_the_largest_plaintext_survives_encryption(scheme: str, bits: int) -> None:
-    key, cipher = fixed_key(scheme, bits), Cipher(scheme, bits)
+    key, cipher = fixed_key(scheme, bits), SchemeParameters(scheme, bits)
     for plain in (mpz(0), (mpz(1) << cipher.capacity) - 1):
         assert key.decrypt(key.public.raw(plain) * key.public.blind(mpz(12345)) % key.public.modulus) == plain
     assert key.public.modulus < 1 << 8 * cipher.size
@@ -161,8 +169,8 @@ def test_the_largest_plaintext_survives_encryption(scheme: str, bits: int) -> No
 LAYOUTS = [vertical(23, (3, 4), 8), vertical(1, (1, 1), 1), horizontal((9, 6), 5, 4), vertical(11, (2, 3, 2), 5)]
 
 
-def bounds(layout: Layout, k: int = 3, iterations: int = 10, whole: bool = False) -> Bounds:
-    return Bounds(layout, k, FRACTION_BITS, (whole,) * layout.parties, iterations)
+def bounds(layout: Layout, k: int = 3, iterations: int = 10, whole: bool = False) -> HEBounds:
+    return HEBounds(layout, k, FRACTION_BITS, (whole,) * layout.parties, iterations)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -175,7 +183,7 @@ def test_sigma_counts_every_value_that_a_run_decrypts(layout: Layout, k: int) ->
     masked = 0
     for iteration in range(iterations):
         for shard in range(plan.shards):
-            for blindings in plan.blindings(shard, iteration).values():
+            for blindings in plan.ciphertext_needs(shard, iteration).values():
                 masked += sum(each.count * each.product.slots.count for each in blindings if each.masked)
     sigmas = {product.sigma for product in (*kmeans.engines.distance, *kmeans.engines.update) if product}
     (sigma,) = sigmas
@@ -214,7 +222,7 @@ def test_no_room_is_said_before_anything_is_made() -> None:
     short: dict[str, Any] = {"cipher": {"scheme": "okamoto-uchiyama", "bits": 2048}, "products": "he"}
     wide = {"normalise": {"method": "none", "bound": 500.0}, "rows": 2**29, "tol": 0, **short}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cipher, "capacity", property(lambda cipher: cipher.bits // 16))
+        patch.setattr(SchemeParameters, "capacity", property(lambda cipher: cipher.bits // 16))
         said = mistake(**wide)
     assert said == (
         "a plaintext of kmeans.cipher (2048 bits) has no room for a product of so many rows and columns: set "

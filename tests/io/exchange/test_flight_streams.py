@@ -23,21 +23,21 @@ def scene(tmp_path: Path) -> Scene:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[line.Line]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[line.FlightStream]:
     """Every line that is opened."""
-    lines: list[line.Line] = []
+    lines: list[line.FlightStream] = []
 
-    class Noted(line.Line):
+    class Noted(line.FlightStream):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments)  # type: ignore[arg-type]
             lines.append(self)
 
-    monkeypatch.setattr(line, "Line", Noted)
+    monkeypatch.setattr(line, "FlightStream", Noted)
     return lines
 
 
 @pytest.fixture
-def shop(scene: Scene, opened: list[line.Line]) -> Iterator[Exchange]:
+def shop(scene: Scene, opened: list[line.FlightStream]) -> Iterator[Exchange]:
     """Shop's exchange, which sends to payco."""
     del opened
     yield open_exchange(scene.configs["shop"])
@@ -52,7 +52,7 @@ def stored(scene: Scene) -> int:
     return len(list((scene.configs["payco"].storage / "inbox").rglob("*.msg")))
 
 
-def test_rounds_one_after_the_other_share_a_line(scene: Scene, shop: Exchange, opened: list[line.Line]) -> None:
+def test_rounds_one_after_the_other_share_a_line(scene: Scene, shop: Exchange, opened: list[line.FlightStream]) -> None:
     with open_gateway(scene.configs["payco"]):
         for number in range(20):
             put(shop, number, 100 + number)
@@ -61,7 +61,7 @@ def test_rounds_one_after_the_other_share_a_line(scene: Scene, shop: Exchange, o
 
 
 def test_a_gateway_that_was_started_again_is_reached_over_a_new_line(
-    scene: Scene, shop: Exchange, opened: list[line.Line]
+    scene: Scene, shop: Exchange, opened: list[line.FlightStream]
 ) -> None:
     for number in range(3):
         with open_gateway(scene.configs["payco"]):
@@ -89,7 +89,7 @@ def test_a_message_that_comes_while_the_gateway_is_being_built_is_stored(
 
 
 def test_an_idle_line_is_closed_and_the_gateway_need_not_wait_for_it(
-    scene: Scene, shop: Exchange, opened: list[line.Line], caplog: pytest.LogCaptureFixture
+    scene: Scene, shop: Exchange, opened: list[line.FlightStream], caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_gateway(scene.configs["payco"]):
         put(shop, 1)
@@ -102,7 +102,7 @@ def test_an_idle_line_is_closed_and_the_gateway_need_not_wait_for_it(
 
 
 def test_an_old_line_is_not_used_again(
-    scene: Scene, shop: Exchange, opened: list[line.Line], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, shop: Exchange, opened: list[line.FlightStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_gateway(scene.configs["payco"]):
         put(shop, 1)
@@ -113,7 +113,7 @@ def test_an_old_line_is_not_used_again(
 
 
 def test_a_refusal_over_a_used_line_is_told_once_and_ends_the_line(
-    scene: Scene, shop: Exchange, opened: list[line.Line], caplog: pytest.LogCaptureFixture
+    scene: Scene, shop: Exchange, opened: list[line.FlightStream], caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_gateway(scene.configs["payco"]):
         put(shop, 1)

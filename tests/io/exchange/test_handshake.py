@@ -20,7 +20,7 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig, SumsJob
 from veilmeans.schemas.errors import HandshakeError, PeerError
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 TIMEOUT = 10.0
 Change = Callable[[JobConfig], JobConfig]
@@ -78,7 +78,7 @@ def with_shards(rows: int) -> Change:
 
 
 def with_triples(**fields: Any) -> Change:
-    return lambda config: config.model_copy(update={"triples": config.needed_triples.model_copy(update=fields)})
+    return lambda config: config.model_copy(update={"triples": config.required_triples.model_copy(update=fields)})
 
 
 def with_field(**fields: Any) -> Change:
@@ -151,13 +151,13 @@ def bound(configs: Mapping[str, JobConfig]) -> dict[str, Mapping[str, Terms]]:
 
 def put_handshake(board: Board, sender: str, recipient: str, terms: Terms) -> None:
     """A handshake as it lies there, in place of an earlier one."""
-    key = Key(Address("test", 0, HANDSHAKE, 0), sender, recipient)
+    key = MessageKey(Address("test", 0, HANDSHAKE, 0), sender, recipient)
     board.messages[key] = handshake._message(key, terms).payload
 
 
 def put_confirmation(board: Board, sender: str, recipient: str, heard: Terms) -> None:
     """What `sender` says it heard of `recipient`."""
-    key = Key(Address("test", 0, HANDSHAKE, 1), sender, recipient)
+    key = MessageKey(Address("test", 0, HANDSHAKE, 1), sender, recipient)
     board.messages[key] = handshake._confirmation(key, heard).payload
 
 
@@ -281,7 +281,7 @@ def test_stale_terms_are_looked_at_again_before_they_are_refused(
 )
 def test_a_handshake_that_cannot_be_read_is_refused(configs: dict[str, JobConfig], arrays: dict[str, bytes]) -> None:
     board = Board()
-    key = Key(Address("test", 0, HANDSHAKE, 0), "shop", "payco")
+    key = MessageKey(Address("test", 0, HANDSHAKE, 0), "shop", "payco")
     board.put_all([Outgoing.of(key, {name: np.frombuffer(text, np.uint8) for name, text in arrays.items()})])
     heard = shake(board, configs["payco"], said_by(configs["payco"]))
     assert heard == "the handshake of shop cannot be read: does it run another veilmeans?"
@@ -334,7 +334,7 @@ def test_another_version_s_work_is_refused(configs: dict[str, JobConfig]) -> Non
     changed = Terms({**payco["shop"].agreed, "work of the job": "0123456789abcdef"})
     board, config = Board(), configs["payco"].offline()
     for peer in ("shop", "notary"):
-        key = Key(Address(config.run, 0, HANDSHAKE, 0), peer, "payco")
+        key = MessageKey(Address(config.run, 0, HANDSHAKE, 0), peer, "payco")
         board.put_all([handshake._message(key, changed)])
     assert shake(board, config, payco) == refusal("work of the job", digest, "0123456789abcdef", "shop")
 

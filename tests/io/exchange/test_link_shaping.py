@@ -14,7 +14,7 @@ from veilmeans.io.exchange.connections import close_exchange, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
 from veilmeans.io.exchange.link_shaping import LAN, WAN, Link, ShapedExchange
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 
 START = 1000.0
 
@@ -55,7 +55,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def message(size: int, shard: int = 0) -> Outgoing:
-    return Outgoing(Key(Address("run", 0, "stage", shard), "payco", "shop"), pa.py_buffer(bytes(size)))
+    return Outgoing(MessageKey(Address("run", 0, "stage", shard), "payco", "shop"), pa.py_buffer(bytes(size)))
 
 
 def test_the_links_are_those_of_the_paper() -> None:

@@ -42,10 +42,10 @@ from veilmeans.io.exchange.connections import close_exchange, load_identity, ope
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA, PART_SIZE
-from veilmeans.io.exchange.inbox import Spool
+from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.schemas.arrays import to_stream, write_stream
-from veilmeans.schemas.errors import PeerError, RefusedError, StorageError, VeilmeansError, recall
-from veilmeans.schemas.message import Header, Key
+from veilmeans.schemas.errors import PeerError, RefusedError, StorageError, VeilmeansError, recover_error
+from veilmeans.schemas.message import Header, MessageKey
 
 KINDS = pytest.mark.parametrize("kind", ["gateway", "files"])
 
@@ -117,7 +117,7 @@ def test_a_bad_message_ends_the_run_with_one_sentence_at_both_ends(
     """The sentence names the peer and the message, and the receiver does not wait for its time to be up."""
     with pytest.raises(flight.FlightServerError) as refused:
         send_raw(hostile, parts())
-    sender = recall(str(refused.value).split(". Detail:")[0])
+    sender = recover_error(str(refused.value).split(". Detail:")[0])
     with pytest.raises(RefusedError) as receiver:
         payco.get(message(number=5).key, timeout=PATIENCE)
     assert isinstance(sender, RefusedError)
@@ -186,15 +186,15 @@ def test_processes_end_with_code_6_and_one_line_when_a_party_contradicts_itself(
 def test_two_different_messages_at_the_same_instant_are_not_both_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path)
-    found = Spool.header
+    spool = MessageStore(tmp_path)
+    found = MessageStore.header
 
-    def slow(self: Spool, key: Key) -> Header | None:
+    def slow(self: MessageStore, key: MessageKey) -> Header | None:
         result = found(self, key)
         time.sleep(0.2)
         return result
 
-    monkeypatch.setattr(Spool, "header", slow)
+    monkeypatch.setattr(MessageStore, "header", slow)
 
     def put(value: int) -> str:
         sent = Outgoing.of(message().key, {"e": np.full(3, value, np.uint64)})
@@ -271,12 +271,12 @@ def test_a_malformed_stream_is_refused_with_a_sentence_and_the_gateway_goes_on(
     for what, (batch, metadata) in MALFORMED.items():
         with pytest.raises(flight.FlightError) as refused:
             send_raw(hostile, [(batch, metadata)], batch.schema)
-        known = recall(refused.value)
+        known = recover_error(refused.value)
         assert isinstance(known, RefusedError), f"{what}: {refused.value}"
         assert "shop" in known.sentence, what
     new = sorted(set(files_below(scene.folder)) - set(before))
     assert new == ["payco/storage/inbox/test/REFUSED"]
-    payco.forgive("test")
+    payco.forget_refusal("test")
     assert send_raw(hostile, parts_of(message())) == 1
     assert payco.get(message().key, timeout=PATIENCE).equals(message().payload)
 
@@ -485,7 +485,7 @@ def test_a_full_disk_under_a_gateway_is_told_to_both_sides(
 
 @pytest.mark.parametrize("step", ["mkdir", "open", "replace"])
 def test_a_disk_full_at_any_step_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    spool, sent = Spool(tmp_path), message()
+    spool, sent = MessageStore(tmp_path), message()
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -497,7 +497,7 @@ def test_a_disk_full_at_any_step_is_a_sentence(tmp_path: Path, monkeypatch: pyte
         spool.refuse("test", RefusedError("for a test"))
 
 
-def put_into(spool: Spool, sent: Outgoing) -> None:
+def put_into(spool: MessageStore, sent: Outgoing) -> None:
     incoming = spool.receive(sent.key, Header.of(sent.payload), replaceable=False)
     incoming.write(sent.payload)
     incoming.commit()

@@ -31,9 +31,9 @@ from veilmeans.io.exchange.connections import (
     open_exchange,
     open_gateway,
 )
-from veilmeans.io.exchange.flight_exchange import Door, GatewayExchange
+from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
-from veilmeans.io.exchange.inbox import Spool
+from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.tls_diagnosis import explained, explained_handshakes
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
 from veilmeans.pipelines.configure.party_keys import make_keys
@@ -174,15 +174,19 @@ def gateway_of(identity: Identity, shop: bytes, folder: Path) -> Iterator[str]:
     """Payco's gateway with shop's certificate pinned; its address."""
     with (
         explained_handshakes(),
-        Gateway("payco", "127.0.0.1:0", identity, {"shop": shop}, Spool(folder), LIMIT) as door,
+        Gateway("payco", "127.0.0.1:0", identity, {"shop": shop}, MessageStore(folder), LIMIT) as door,
     ):
         yield f"127.0.0.1:{door.port}"
 
 
 def put(identity: Identity, address: str, payco: bytes = PAYCO.certificate, timeout: float = 3.0) -> None:
     """Shop sends a message to payco, whose certificate it has pinned."""
-    exchange = GatewayExchange(
-        Door("shop", "", identity.certificate), {"payco": Door("payco", address, payco)}, identity, LIMIT, timeout
+    exchange = FlightExchange(
+        Endpoint("shop", "", identity.certificate),
+        {"payco": Endpoint("payco", address, payco)},
+        identity,
+        LIMIT,
+        timeout,
     )
     try:
         exchange.put_all([message()])

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from support.data_files import FORMATS, small_blocks, write
 from veilmeans.crypto import fixed_point as fixed
-from veilmeans.io.sources.column_encoding import Treatment
+from veilmeans.io.sources.column_encoding import EncodingRules
 from veilmeans.io.sources.encode import encode_source
 from veilmeans.io.sources.scaling import Method, scale_columns
 from veilmeans.io.sources.scan import Scan, scan_source
-from veilmeans.io.storage.encoded_shards import Prepared, load_prepared, read_rows
+from veilmeans.io.storage.encoded_shards import EncodedData, load_encoded_data, read_rows
 from veilmeans.schemas.errors import InputError
 
 INTERVALS = {"minmax": (0.0, 1.0), "zscore": (-16.0, 16.0), "none": (-16.0, 16.0)}
@@ -27,14 +27,14 @@ COLOURS = pa.table({"n": [2.0, 4, 3, 2], "colour": ["red", "blue", "red", "green
 
 def prepare(
     folder: Path, source: str | pa.Table, method: Method = "minmax", columns: tuple[str, ...] = (), **treatment: Any
-) -> tuple[Scan, Prepared]:
+) -> tuple[Scan, EncodedData]:
     file = source if isinstance(source, str) else write(folder / "t.parquet", source)
-    scan = scan_source(file, columns, None, folder / "kept", None, Treatment(**treatment))
+    scan = scan_source(file, columns, None, folder / "kept", None, EncodingRules(**treatment))
     scaling = scale_columns(scan, method, scan.low, scan.high, scan.mean, scan.deviation)
     return scan, encode_source(scan, scaling, INTERVALS[method], 3, folder / "kept")
 
 
-def dense(prepared: Prepared) -> NDArray[np.float64]:
+def dense(prepared: EncodedData) -> NDArray[np.float64]:
     return np.concatenate([fixed.decode(read_rows(prepared.folder, i).toarray()) for i in range(prepared.shards)])
 
 
@@ -61,8 +61,8 @@ def test_categories_become_columns_of_0_and_1_where_the_column_was(
     ]
     assert not prepared.whole
     assert scan.nonzeros[1:4] == tuple(int(sum(column)) for column in zip(*hot, strict=True))
-    assert scan_source(scan.source, (), None, tmp_path / "kept", None, Treatment(**treatment)) == scan
-    assert load_prepared(prepared.folder) == prepared
+    assert scan_source(scan.source, (), None, tmp_path / "kept", None, EncodingRules(**treatment)) == scan
+    assert load_encoded_data(prepared.folder) == prepared
 
 
 @pytest.mark.parametrize("method", ["minmax", "zscore", "none"])
@@ -117,7 +117,7 @@ def test_lists_of_numbers_become_columns(tmp_path: Path, lists: list[list[int]],
     expected = [[i % 2, *(float(j in each) for j in range(7))] for i, each in enumerate(lists)]
     assert dense(prepared).tolist() == expected
     assert prepared.whole
-    assert load_prepared(prepared.folder) == prepared
+    assert load_encoded_data(prepared.folder) == prepared
     assert scan.nonzeros == tuple(np.count_nonzero(expected, axis=0))
 
 

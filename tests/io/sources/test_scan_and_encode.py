@@ -25,7 +25,7 @@ from veilmeans.io.sources.encode import encode_source
 from veilmeans.io.sources.scaling import Method, Scaling, scaling_of
 from veilmeans.io.sources.scan import Scan, raw_rows, scan_source
 from veilmeans.io.storage import encoded_shards as prepared_files
-from veilmeans.io.storage.encoded_shards import Prepared, load_prepared, read_ids, read_rows
+from veilmeans.io.storage.encoded_shards import EncodedData, load_encoded_data, read_ids, read_rows
 from veilmeans.schemas.errors import InputError, StorageError
 
 NONE = (-1e6, 1e6)
@@ -42,11 +42,11 @@ def scaling(scan: Scan, method: Method = "none") -> Scaling:
     return scaling_of(method, scan.low, scan.high, scan.mean, scan.deviation)
 
 
-def dense(prepared: Prepared) -> NDArray[np.float64]:
+def dense(prepared: EncodedData) -> NDArray[np.float64]:
     return np.concatenate([fixed.decode(read_rows(prepared.folder, i).toarray()) for i in range(prepared.shards)])
 
 
-def ids(prepared: Prepared) -> list[Any]:
+def ids(prepared: EncodedData) -> list[Any]:
     return [value for i in range(prepared.shards) for value in read_ids(prepared.folder, i).to_pylist()]
 
 
@@ -309,7 +309,7 @@ def test_an_unchanged_source_is_not_read_again_and_a_changed_one_is(
     source = write(tmp_path / "t.parquet", named([[1, 2], [3, 4]]))
     first = scan_source(source, (), "id", tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(values, "blocks", None)
+        patch.setattr(values, "table_batches", None)
         assert scan_source(source, (), "id", tmp_path) == first
         moved = str(Path(source).rename(tmp_path / "moved.parquet"))
         assert scan_source(moved, (), "id", tmp_path) == replace(first, source=moved, files=(moved,))
@@ -335,9 +335,9 @@ def test_equal_work_is_done_once_and_other_work_anew(tmp_path: Path, monkeypatch
         encode_source(scan, replace(made, shift=(0.9, 1.9)), (0, 2), 2, tmp_path),
     ]
     assert len({each.folder for each in [first, *others]}) == 5
-    monkeypatch.setattr(values, "blocks", None)
-    assert encode_source(scan, made, (0.0, 1.0), 2, tmp_path) == first == load_prepared(first.folder)
-    assert load_prepared(tmp_path) is None
+    monkeypatch.setattr(values, "table_batches", None)
+    assert encode_source(scan, made, (0.0, 1.0), 2, tmp_path) == first == load_encoded_data(first.folder)
+    assert load_encoded_data(tmp_path) is None
 
 
 def test_an_interrupted_encode_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ def test_an_interrupted_encode_is_done_again(tmp_path: Path, monkeypatch: pytest
     (first.folder / "manifest.json").unlink()
     (first.folder / "000001.rows.arrow").write_bytes(b"half")
     (first.folder / "000002.rows.arrow.part").write_bytes(b"half")
-    assert load_prepared(first.folder) is None
+    assert load_encoded_data(first.folder) is None
     assert encode_source(scan, scaling(scan), (0, 4), 1, tmp_path) == first
     assert dense(first).tolist() == [[1], [2], [3]]
     assert not list(first.folder.glob("*.part"))

@@ -23,7 +23,7 @@ from veilmeans.io.sources.scaling import Method, scale_columns
 from veilmeans.io.sources.scan import Scan, scan_source
 from veilmeans.io.sources.sparse_matrices import matrix_blocks
 from veilmeans.io.sources.svmlight import read_lines
-from veilmeans.io.storage.encoded_shards import Prepared, load_prepared, read_ids, read_rows
+from veilmeans.io.storage.encoded_shards import EncodedData, load_encoded_data, read_ids, read_rows
 from veilmeans.schemas.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ def prepare(
     method: Method = "minmax",
     rows_per_shard: int = 3,
     columns: Sequence[str] = (),
-) -> tuple[Scan, Prepared]:
+) -> tuple[Scan, EncodedData]:
     scan = scan_source(source, columns, None, folder, features)
     scaling = scale_columns(scan, method, scan.low, scan.high, scan.mean, scan.deviation)
     interval = (0.0, 1.0) if method == "minmax" else (-16.0, 16.0)
@@ -77,7 +77,7 @@ def mistake(source: str, folder: Path, features: int | None = 2, **options: Any)
     return raised.value.sentence.replace(f"{folder}/", "")
 
 
-def contents(prepared: Prepared) -> list[tuple[list[int], list[int], list[int], tuple[int, ...]]]:
+def contents(prepared: EncodedData) -> list[tuple[list[int], list[int], list[int], tuple[int, ...]]]:
     found = [read_rows(prepared.folder, shard) for shard in range(prepared.shards)]
     return [(each.indptr.tolist(), each.indices.tolist(), each.data.tolist(), each.shape) for each in found]
 
@@ -105,7 +105,7 @@ def test_a_matrix_in_any_format_gives_the_same_shards(
     for other, made in found[1:]:
         assert contents(made) == contents(prepared)
         assert (made.rows, list(made.columns), made.nonzeros) == (scan.rows, list(scan.columns), prepared.nonzeros)
-        assert made.whole == prepared.whole == load_prepared(made.folder).whole  # type: ignore[union-attr]
+        assert made.whole == prepared.whole == load_encoded_data(made.folder).whole  # type: ignore[union-attr]
         assert (other.low, other.high, other.nonzeros) == (scan.low, scan.high, scan.nonzeros)
         np.testing.assert_allclose(other.mean, scan.mean, atol=1e-12)
         np.testing.assert_allclose(other.deviation, scan.deviation, atol=1e-12)
@@ -142,7 +142,7 @@ def test_whole_numbers_are_told_also_for_an_older_manifest(tmp_path: Path, rows:
     content = manifest.read_text()
     manifest.write_text(content.replace(',\n  "whole": ' + str(whole).lower(), ""))
     assert manifest.read_text() != content
-    assert load_prepared(prepared.folder) == prepared
+    assert load_encoded_data(prepared.folder) == prepared
 
 
 @pytest.mark.parametrize(("name", "d"), [("s.npz", 10**6), ("s.svm", 10**5)])
@@ -155,7 +155,7 @@ def test_a_million_columns_and_few_rows(tmp_path: Path, name: str, d: int) -> No
     assert contents(prepared)[0] == ([0, 2, 2, 3], [0, d - 1, 7], [1 << 20] * 3, (3, d))
     assert prepared.whole
     assert (prepared.folder / "manifest.json").stat().st_size < 1000
-    assert load_prepared(prepared.folder) == prepared
+    assert load_encoded_data(prepared.folder) == prepared
 
 
 def test_several_files_and_a_beam_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,7 @@ def test_chosen_columns_are_those_of_the_whole(
         assert contents(made) == contents(prepared)
         assert list(made.columns) == [str(column) for column in chosen]
         assert (scan.low, scan.high, scan.nonzeros) == (plain.low, plain.high, plain.nonzeros)
-        assert list(load_prepared(made.folder).columns) == list(made.columns)  # type: ignore[union-attr]
+        assert list(load_encoded_data(made.folder).columns) == list(made.columns)  # type: ignore[union-attr]
         assert scan_source(source, asked, None, tmp_path / "kept") == scan
 
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from support.data_files import FORMATS, MemoryFileSystem, small_blocks, write
 from veilmeans.io.sources.source_files import digest_of, find_files
-from veilmeans.io.sources.tables import blocks, columns_of
+from veilmeans.io.sources.tables import columns_of, table_batches
 from veilmeans.schemas.errors import InputError
 
 
 def read(source: str, columns: Sequence[str] = ("a", "b"), **options: Any) -> pa.Table:
-    return pa.Table.from_batches([block.rows for block in blocks(find_files(source), columns, **options)])
+    return pa.Table.from_batches([block.rows for block in table_batches(find_files(source), columns, **options)])
 
 
 def mistake(source: str, columns: Sequence[str] = ("a",), **options: Any) -> str:
@@ -43,7 +43,7 @@ def test_columns_come_in_the_order_asked_for(
         source = f"mem://t.{kind}"
     assert columns_of(source) == ["b", "x", "a"]
     assert read(source).equals(table.select(["a", "b"]))
-    found = list(blocks([source], ["a", "b"]))
+    found = list(table_batches([source], ["a", "b"]))
     assert len(found) > 3
     assert max(block.rows.num_rows for block in found) <= 4
     assert [block.start for block in found] == [sum(b.rows.num_rows for b in found[:i]) for i in range(len(found))]
@@ -61,7 +61,7 @@ def test_files_of_a_glob_are_one_table(tmp_path: Path, lists: list[list[int]], k
         old.unlink()
     for i, values in enumerate(lists):
         write(tmp_path / f"part-{i}.{kind}", pa.table({"a": values, "b": values}), rows)
-    found = list(blocks(find_files(f"{tmp_path}/part-*.{kind}"), ["a"]))
+    found = list(table_batches(find_files(f"{tmp_path}/part-*.{kind}"), ["a"]))
     assert [value for block in found for value in block.rows.column("a").to_pylist()] == list(chain(*lists))
     assert {block.file for block in found if block.start == 0} == {
         f"{tmp_path}/part-{i}.{kind}" for i in range(len(lists))
@@ -109,7 +109,7 @@ def test_a_file_that_went_away_is_told(tmp_path: Path) -> None:
 
 def mistake_of_files(files: list[str]) -> str:
     with pytest.raises(InputError) as raised:
-        list(blocks(files, ["a"]))
+        list(table_batches(files, ["a"]))
     return raised.value.sentence
 
 

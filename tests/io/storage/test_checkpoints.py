@@ -11,7 +11,7 @@ import pytest
 
 from support.parties import mode_of
 from support.train_world import BOTH, Strike, World, contents, make_world, results, sentences, shares
-from veilmeans.io.storage.checkpoints import ASSIGNMENTS, OPERANDS, Checkpoints, assignments, centres
+from veilmeans.io.storage.checkpoints import ASSIGNMENTS, OPERANDS, Checkpoints, assignments, centroids
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import StorageError
 
@@ -40,9 +40,9 @@ def refusal(call: Callable[[], object]) -> str:
 def test_what_was_written_is_read_with_types_and_shapes(store: Checkpoints) -> None:
     store.write(7, ARRAYS)
     store.write_shard(OPERANDS, 3, ARRAYS)
-    for kind in (assignments(7), centres(7)):
+    for kind in (assignments(7), centroids(7)):
         store.write_shard(kind, 3, ARRAYS)
-    for found in (store.read(7), *(store.read_shard(kind, 3) for kind in (OPERANDS, assignments(7), centres(7)))):
+    for found in (store.read(7), *(store.read_shard(kind, 3) for kind in (OPERANDS, assignments(7), centroids(7)))):
         assert equal(found, ARRAYS)
         assert {name: (a.dtype, a.shape) for name, a in found.items()} == {
             name: (a.dtype, a.shape) for name, a in ARRAYS.items()
@@ -150,7 +150,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 def test_a_damaged_file_is_refused_by_its_name(store: Checkpoints, damage: str) -> None:
     for done in (0, 2):
         store.write(done, ARRAYS)
-        store.write_shard(centres(done), 1, ARRAYS)
+        store.write_shard(centroids(done), 1, ARRAYS)
     store.write_shard(OPERANDS, 0, ARRAYS)
     store.write_shard(assignments(2), 1, ARRAYS)
     backup, remove = "restore it from a backup", "a run that is not finished"
@@ -165,10 +165,10 @@ def test_a_damaged_file_is_refused_by_its_name(store: Checkpoints, damage: str) 
         ),
         (
             "centres/2/1.arrow",
-            lambda: store.read_shard(centres(2), 1),
+            lambda: store.read_shard(centroids(2), 1),
             f"{backup}, or remove {store.folder}/checkpoints/2.arrow: {remove} does that iteration again",
         ),
-        ("centres/0/1.arrow", lambda: store.read_shard(centres(0), 1), f"{backup}, or start a new run id"),
+        ("centres/0/1.arrow", lambda: store.read_shard(centroids(0), 1), f"{backup}, or start a new run id"),
     ):
         DAMAGES[damage](store.folder / name)
         said = refusal(read)

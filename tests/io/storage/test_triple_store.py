@@ -12,13 +12,13 @@ import pytest
 from support.parties import TRIPLES, Board, in_parallel, make_configs, mode_of
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
-from veilmeans.pipelines.session.kmeans_from_config import job_plan
+from veilmeans.pipelines.session.kmeans_from_config import store_requirements
 from veilmeans.pipelines.session.triple_claim import check_claim, claim_triples, open_store
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline.store_check import check_shard
 
 MANIFEST = Manifest("october", runs=3, iterations=2, rows=5, plan="digest")
@@ -277,7 +277,7 @@ def claim_all(
 
 
 def with_rows(config: JobConfig, rows: int) -> JobConfig:
-    return config.model_copy(update={"triples": config.needed_triples.model_copy(update={"rows": rows})})
+    return config.model_copy(update={"triples": config.required_triples.model_copy(update={"rows": rows})})
 
 
 def in_shards_of(config: JobConfig, rows: int) -> JobConfig:
@@ -287,7 +287,7 @@ def in_shards_of(config: JobConfig, rows: int) -> JobConfig:
 def test_a_store_is_checked_before_a_run(configs: dict[str, JobConfig]) -> None:
     payco = with_rows(configs["payco"], 20)
     assert "there is no complete triple store" in sentence(lambda: open_store(payco))
-    store = made(payco.store_folder, Manifest("store", 1, 2, 20, job_plan(payco).digest()))
+    store = made(payco.store_folder, Manifest("store", 1, 2, 20, store_requirements(payco).digest()))
     assert open_store(payco) == open_store(payco, iterations=2) == store
     assert "1 more; make a store" in sentence(lambda: open_store(payco, iterations=3))
     assert open_store(in_shards_of(payco, 20)) == store
@@ -353,4 +353,4 @@ def test_a_peer_that_does_not_say_what_is_free_is_refused(configs: dict[str, Job
 def put_next(board: Board, sender: str, value: Array | None) -> None:
     where = Address("test", 0, "triples", 0)
     arrays = {"other": np.zeros(1, np.uint8)} if value is None else {"next": value}
-    board.put_all([Outgoing.of(Key(where, sender, "payco"), arrays)])
+    board.put_all([Outgoing.of(MessageKey(where, sender, "payco"), arrays)])

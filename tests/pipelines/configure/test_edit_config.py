@@ -33,7 +33,7 @@ def test_only_the_named_values_change(file: Path) -> None:
     )
     assert after == expected
     set_fields({file: {"kmeans.id": "customer"}})
-    assert load_config(file).needed_kmeans.id == "customer"
+    assert load_config(file).required_kmeans.id == "customer"
 
 
 def test_fields_that_are_not_there_are_added(file: Path) -> None:
@@ -41,9 +41,9 @@ def test_fields_that_are_not_there_are_added(file: Path) -> None:
     changes = {"kmeans.one_hot": ["a b", "c, d"], "engine.workers": 2, "kmeans.init.indices": [0, 1, 2, 3, 4]}
     set_fields({file: changes})
     config = load_config(file)
-    assert config.needed_kmeans.one_hot == ("a b", "c, d")
+    assert config.required_kmeans.one_hot == ("a b", "c, d")
     assert config.engine.workers == 2
-    assert config.needed_kmeans.init.indices == (0, 1, 2, 3, 4)
+    assert config.required_kmeans.init.indices == (0, 1, 2, 3, 4)
     assert [line for line in lines if line not in file.read_text().splitlines()] == [
         "  init: {method: indices, seed: 1} # random, indices or local"
     ]
@@ -52,7 +52,7 @@ def test_fields_that_are_not_there_are_added(file: Path) -> None:
 def test_an_empty_value_is_filled(file: Path) -> None:
     file.write_text(file.read_text().replace("  id: id\n", "  id: # none yet\n"))
     set_fields({file: {"kmeans.id": "row"}})
-    assert load_config(file).needed_kmeans.id == "row"
+    assert load_config(file).required_kmeans.id == "row"
     assert "# none yet" in file.read_text()
 
 

@@ -64,7 +64,7 @@ def follow(text: str, which: int = 0) -> None:
 def test_shapes_and_categories_are_set_at_everyone(trial: Trial) -> None:
     told = trial.fill()
     assert "payco: 6 rows, 3 columns (text as categories: card): amount, card=debit, card=gift" in told
-    jobs = [load_config(file).needed_kmeans for file in trial.files]
+    jobs = [load_config(file).required_kmeans for file in trial.files]
     assert [(job.rows, job.features) for job in jobs] == [(6, {"payco": 3, "shop": 1})] * 3
     assert [job.one_hot for job in jobs] == [("card",), (), ()]
     before = [file.read_text() for file in trial.files]
@@ -98,7 +98,7 @@ def test_without_the_id_column_the_commands_for_another_or_none_are_said(
     follow(told, which)
     follow(trial.refused(payco, shop), which)
     assert "payco: 6 rows, 3 columns" in trial.fill(payco, shop)
-    assert [load_config(file).needed_kmeans.id for file in (trial.payco, trial.shop)] == [id_, id_]
+    assert [load_config(file).required_kmeans.id for file in (trial.payco, trial.shop)] == [id_, id_]
 
 
 def test_an_id_at_one_party_only_is_refused(trial: Trial) -> None:

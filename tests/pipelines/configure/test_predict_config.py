@@ -35,8 +35,8 @@ def test_only_what_differs_is_changed(trained: Path, tmp_path: Path) -> None:
     ]
     assert len(after) == len(before) + 1
     config = load_config(file)
-    assert config.run == config.needed_triples.store == "march"
-    job, old = config.needed_kmeans, load_config(trained).needed_kmeans
+    assert config.run == config.required_triples.store == "march"
+    job, old = config.required_kmeans, load_config(trained).required_kmeans
     assert (job.data, job.rows, job.reveal.assignments) == (str(data), 500, old.reveal.assignments)
     assert job.predict is not None
     assert (job.predict.model, job.predict.margin, job.predict.outside) == ("first", 1.0, "error")
@@ -46,7 +46,7 @@ def test_a_dealer_and_horizontal_parties(tmp_path: Path) -> None:
     files = write_examples(tmp_path, Example(layout="horizontal"))
     for file in files:
         write_prediction(file, "march", None if file.parent.name == "dealer" else "march.csv", "5, 6", None)
-    jobs = [load_config(file.with_name("march.yaml")).needed_kmeans for file in files]
+    jobs = [load_config(file.with_name("march.yaml")).required_kmeans for file in files]
     assert [job.rows for job in jobs] == [{"payco": 5, "shop": 6}] * 3
     assert jobs[2].data is None
 

@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from support.report_page import check_page, footer
-from veilmeans.io.storage.run_report import RunReport, total
+from veilmeans.io.storage.run_report import RunReport, total_count
 from veilmeans.pipelines.local.demo import FEATURES, run_demo
-from veilmeans.pipelines.local.demo_data import KINDS, distances, found, found_alone, make_transactions, scaled
+from veilmeans.pipelines.local.demo_data import (
+    KINDS,
+    distances,
+    frauds_found,
+    frauds_found_alone,
+    make_transactions,
+    scaled,
+)
 from veilmeans.pipelines.reporting.html_report import REPORT
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
@@ -37,7 +44,7 @@ def check_report(config: JobConfig, folder: Path) -> None:
     assert str(folder) not in page
     assert "with the dealer" in page
     assert f"<li>{numbers['iterations'][-1]['done']}<b>go on</b></li>" in page
-    assert footer(page)[:2] == [f"{len(numbers['stages'])}", f"{total(numbers['stages'], 'messages'):,}"]
+    assert footer(page)[:2] == [f"{len(numbers['stages'])}", f"{total_count(numbers['stages'], 'messages'):,}"]
     peer = next(name for name in FEATURES if name != config.party)
     values = (folder / "demo" / peer / "data.csv").read_text().split("\n")[1].split(",")[1:]
     assert not [value for value in values if value in page]
@@ -47,11 +54,11 @@ def test_neither_company_sees_the_fraud_alone() -> None:
     made = make_transactions(4000, FEATURES, seed=3)
     assert 10 < made.fraud.sum() < 100
     for table in made.tables.values():
-        assert found_alone(table, made.fraud, KINDS, seed=3) < 0.2
+        assert frauds_found_alone(table, made.fraud, KINDS, seed=3) < 0.2
     rows = np.hstack([scaled(table) for table in made.tables.values()])
     start = rows[[int(np.argmax(np.argsort(rows[:, 0]) == i)) for i in range(KINDS)]]
     centres = lloyd(lambda: [rows], start, 20)[-1].centres
-    assert found(distances(rows, nearest(rows, centres), centres), made.fraud) > 0.6
+    assert frauds_found(distances(rows, nearest(rows, centres), centres), made.fraud) > 0.6
 
 
 def test_the_same_seed_makes_the_same_transactions() -> None:

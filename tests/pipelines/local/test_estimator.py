@@ -21,7 +21,7 @@ import veilmeans
 from veilmeans import VeilKMeans
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import VeilmeansError
-from veilmeans.transforms.kmeans.plaintext_kmeans import Step, lloyd, nearest
+from veilmeans.transforms.kmeans.plaintext_kmeans import PlaintextIteration, lloyd, nearest
 
 ROWS, K, ITERATIONS = 90, 3, 4
 START = [5, 17, 40]
@@ -38,7 +38,7 @@ class Fitted:
     rows: Real
     low: Real
     width: Real
-    steps: list[Step]
+    steps: list[PlaintextIteration]
 
     @property
     def labels(self) -> Any:

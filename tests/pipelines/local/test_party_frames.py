@@ -12,7 +12,15 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilmeans.pipelines.local.party_frames import Held, Parts, array_held, check_columns, frame_held, is_frame, split
+from veilmeans.pipelines.local.party_frames import (
+    PartyFrame,
+    PartyFrames,
+    array_held,
+    check_columns,
+    frame_held,
+    is_frame,
+    split,
+)
 from veilmeans.schemas.errors import InputError
 
 TABLE = pa.table({"age": [31, 42, 53], "paid": [1.5, 2.5, 3.5], "card": ["visa", "amex", "visa"]})
@@ -105,21 +113,21 @@ def test_what_is_split_is_all_there_in_order(parties: int, more: int, vertical: 
 def test_parts_must_fit_together() -> None:
     two, three = array_held(np.ones((2, 2))), array_held(np.ones((3, 2)))
     with pytest.raises(InputError, match="a has 2 rows and b 3: they must be the same"):
-        Parts({"a": two, "b": three}, vertical=True)
-    assert Parts({"a": two, "b": three}, vertical=False).rows == {"a": 2, "b": 3}
+        PartyFrames({"a": two, "b": three}, vertical=True)
+    assert PartyFrames({"a": two, "b": three}, vertical=False).rows == {"a": 2, "b": 3}
     with pytest.raises(InputError, match="b has 1 columns: 2 are needed, as a has them"):
-        Parts({"a": two, "b": array_held(np.ones((3, 1)))}, vertical=False)
+        PartyFrames({"a": two, "b": array_held(np.ones((3, 1)))}, vertical=False)
     with pytest.raises(InputError, match="column 1 of b is 'y': it must be 'x', why"):
         check_columns("b", ("0", "y"), ("0", "x"), "why")
     with pytest.raises(InputError, match="X has parts of a: two parties are the least"):
-        Parts({"a": two}, vertical=True)
+        PartyFrames({"a": two}, vertical=True)
     with pytest.raises(InputError, match="X has n_features=2, and each of the 3 parties needs one at least"):
         split(two, "abc", vertical=True)
 
 
 def test_text_counts_as_the_columns_that_it_becomes() -> None:
-    first, second = Held(pa.table({"c": ["x", "y"]})), Held(pa.table({"c": ["z", "x"]}))
-    vertical, horizontal = (Parts({"a": first, "b": second}, way) for way in (True, False))
+    first, second = PartyFrame(pa.table({"c": ["x", "y"]})), PartyFrame(pa.table({"c": ["z", "x"]}))
+    vertical, horizontal = (PartyFrames({"a": first, "b": second}, way) for way in (True, False))
     assert (vertical.features, vertical.encoding("b")) == ({"a": 2, "b": 2}, {"one_hot": ["c"]})
     assert (horizontal.features, horizontal.encoding("b")) == (3, {"categories": {"c": ["x", "y", "z"]}})
     assert (vertical.columns, horizontal.columns) == (["a.c", "b.c"], ["c"])

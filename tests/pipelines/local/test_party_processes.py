@@ -15,7 +15,7 @@ from veilmeans.pipelines.local import fork_server as forks
 from veilmeans.pipelines.local.party_processes import (
     CONFIG,
     LOG,
-    Place,
+    TrialFolder,
     change_config,
     fresh_ports,
     new_folder,
@@ -107,7 +107,7 @@ def test_a_server_that_is_gone_is_told_and_not_used_again(trial: Path) -> None:
 
 
 def test_a_temporary_place_goes_with_its_owner_and_not_with_a_copy() -> None:
-    place = Place()
+    place = TrialFolder()
     path = place.path
     copied = pickle.loads(pickle.dumps(place))  # noqa: S301
     assert copied.path == path
@@ -118,7 +118,7 @@ def test_a_temporary_place_goes_with_its_owner_and_not_with_a_copy() -> None:
 
 
 def test_a_place_of_the_user_is_kept_and_never_used_twice(tmp_path: Path) -> None:
-    paths = [Place(tmp_path / "here").path for _ in range(2)]
+    paths = [TrialFolder(tmp_path / "here").path for _ in range(2)]
     assert [path.name for path in paths] == ["fit-1", "fit-2"]
     assert all(path.exists() for path in paths)
     assert new_folder(tmp_path, "fit").name == "fit-1"
@@ -130,8 +130,8 @@ def test_a_configuration_is_changed_field_by_field_and_checked(trial: Path) -> N
     change_config(file, {"run": "other", "kmeans": {"tol": 0.5, "id": None}}, other)
     assert load_config(file) == before
     changed = load_config(other)
-    assert (changed.run, changed.needed_kmeans.tol, changed.needed_kmeans.id) == ("other", 0.5, None)
-    assert changed.needed_kmeans.rows == 100
+    assert (changed.run, changed.required_kmeans.tol, changed.required_kmeans.id) == ("other", 0.5, None)
+    assert changed.required_kmeans.rows == 100
     with pytest.raises(ConfigError, match=r"kmeans\.clusters"):
         change_config(file, {"kmeans": {"clusters": 0}})
 

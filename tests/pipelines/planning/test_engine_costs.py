@@ -15,15 +15,15 @@ from scipy.sparse import csr_array
 
 from support.fixed_values import COSTS
 from veilmeans.crypto.he import multiexp
-from veilmeans.crypto.he.product_parameters import Cipher, SparseProduct, grouped
+from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters, group_rows
 from veilmeans.pipelines.planning import calibration as calibration
 from veilmeans.pipelines.planning.calibration import calibrate
 from veilmeans.pipelines.planning.engine_costs import Costs, Link, Owner, estimate, slowest
-from veilmeans.pipelines.planning.engine_selection import ENGINES, Choice, choose
-from veilmeans.schemas.config import Shape
+from veilmeans.pipelines.planning.engine_selection import ENGINES, EngineSelection, select_engines
+from veilmeans.schemas.config import LinkShape
 
-CIPHER = Cipher("okamoto-uchiyama", 2048)
-SMALL = Cipher("okamoto-uchiyama", 960)
+CIPHER = SchemeParameters("okamoto-uchiyama", 2048)
+SMALL = SchemeParameters("okamoto-uchiyama", 960)
 NAMES = [field.name for field in fields(Costs)]
 counts = st.integers(1, 10**6)
 widths = st.integers(1, 2000)
@@ -32,11 +32,11 @@ magnitudes = st.integers(0, 24)
 
 
 def owner_of(rows: int, columns: int, k: int, nonzeros: float | None = None, magnitude: int = 20) -> Owner:
-    distance = grouped(SparseProduct(CIPHER, rows, magnitude, 0, columns, k, 70), columns)
-    return Owner(rows, columns, distance, SparseProduct(CIPHER, rows, magnitude, 0, rows, k - 1, 70), nonzeros)
+    distance = group_rows(HEProductParameters(CIPHER, rows, magnitude, 0, columns, k, 70), columns)
+    return Owner(rows, columns, distance, HEProductParameters(CIPHER, rows, magnitude, 0, rows, k - 1, 70), nonzeros)
 
 
-def pair(choice: Choice) -> tuple[str, str]:
+def pair(choice: EngineSelection) -> tuple[str, str]:
     return choice.distance, choice.update
 
 
@@ -54,11 +54,11 @@ def test_a_slower_link_never_favours_the_engine_with_more_bytes(
     n: int, d: int, k: int, share: float, parties: int, factor: float
 ) -> None:
     owner = owner_of(n, d, k, d * share)
-    quick, slow = (choose(owner, k, parties, 10, replace(COSTS, rate=COSTS.rate / by)) for by in (1, factor))
+    quick, slow = (select_engines(owner, k, parties, 10, replace(COSTS, rate=COSTS.rate / by)) for by in (1, factor))
     assert moved(slow) <= moved(quick)
 
 
-def moved(choice: Choice) -> int:
+def moved(choice: EngineSelection) -> int:
     """Bytes of an iteration."""
     found = choice.estimates
     operand = found["operand"]["beaver"].bytes if choice.sends_operand else 0
@@ -75,18 +75,18 @@ def test_nothing_gets_quicker_when_an_operation_gets_slower(n: int, d: int, k: i
 
 @given(counts, widths, clusters, st.floats(0, 1), st.integers(1, 100))
 def test_no_other_pair_of_engines_takes_less_time(n: int, d: int, k: int, share: float, iterations: int) -> None:
-    choice = choose(owner_of(n, d, k, d * share), k, 2, iterations, COSTS)
+    choice = select_engines(owner_of(n, d, k, d * share), k, 2, iterations, COSTS)
     allowed = ENGINES if choice.refused is None else ("he",)
     pairs = [replace(choice, distance=distance, update=update) for distance in allowed for update in allowed]
     assert choice.seconds == min(other.seconds for other in pairs)
 
 
 def test_small_and_dense_goes_by_beaver() -> None:
-    assert pair(choose(owner_of(10**4, 2, 5), 5, 2, 10, COSTS)) == ("beaver", "beaver")
+    assert pair(select_engines(owner_of(10**4, 2, 5), 5, 2, 10, COSTS)) == ("beaver", "beaver")
 
 
 def test_large_and_sparse_goes_under_encryption() -> None:
-    choice = choose(owner_of(10**6, 100_000, 5, 20, magnitude=0), 5, 2, 10, COSTS)
+    choice = select_engines(owner_of(10**6, 100_000, 5, 20, magnitude=0), 5, 2, 10, COSTS)
     assert pair(choice) == ("he", "he")
     assert "more than" in (choice.refused or "")
     assert choice.estimates["operand"]["beaver"].bytes == 10**6 * 100_000 * 8 // 10
@@ -97,15 +97,15 @@ def test_large_and_sparse_goes_under_encryption() -> None:
 def test_a_shard_too_large_to_hold_is_never_chosen() -> None:
     owner = owner_of(10**4, 2, 5)
     size = 5000 * 2 * 8
-    assert choose(owner, 5, 2, 10, COSTS, 5000, largest_shard=size).refused is None
-    assert pair(choose(owner, 5, 2, 10, COSTS, 5000, largest_shard=size - 1)) == ("he", "he")
+    assert select_engines(owner, 5, 2, 10, COSTS, 5000, largest_shard=size).refused is None
+    assert pair(select_engines(owner, 5, 2, 10, COSTS, 5000, largest_shard=size - 1)) == ("he", "he")
 
 
 def test_what_is_asked_for_is_chosen() -> None:
     owner, wide = owner_of(10**4, 2, 5), owner_of(10**6, 100_000, 5, 20, magnitude=0)
-    assert pair(choose(owner, 5, 2, 10, COSTS, allowed=(("he",), ENGINES)))[0] == "he"
-    assert pair(choose(owner, 5, 2, 10, COSTS, allowed=(("he",), ("beaver",)))) == ("he", "beaver")
-    assert pair(choose(wide, 5, 2, 10, COSTS, allowed=(ENGINES, ("beaver",)))) == ("he", "beaver")
+    assert pair(select_engines(owner, 5, 2, 10, COSTS, allowed=(("he",), ENGINES)))[0] == "he"
+    assert pair(select_engines(owner, 5, 2, 10, COSTS, allowed=(("he",), ("beaver",)))) == ("he", "beaver")
+    assert pair(select_engines(wide, 5, 2, 10, COSTS, allowed=(ENGINES, ("beaver",)))) == ("he", "beaver")
 
 
 def test_the_operand_counts_once_for_both_products() -> None:
@@ -116,7 +116,7 @@ def test_the_operand_counts_once_for_both_products() -> None:
     saved = [estimates[p]["he"].seconds - estimates[p]["beaver"].seconds for p in ("distance", "update")]
     operand = estimates["operand"]["beaver"].seconds
     assert max(saved) < operand < sum(saved)
-    assert pair(choose(owner, 5, 2, 10, slow)) == ("beaver", "beaver")
+    assert pair(select_engines(owner, 5, 2, 10, slow)) == ("beaver", "beaver")
 
 
 def test_more_iterations_share_the_operand() -> None:
@@ -131,12 +131,14 @@ def test_unknown_nonzeros_are_all() -> None:
 
 def test_an_owner_of_nothing_costs_nothing() -> None:
     owner = replace(owner_of(1000, 30, 4), columns=0)
-    assert choose(owner, 4, 2, 10, COSTS).seconds == 0
+    assert select_engines(owner, 4, 2, 10, COSTS).seconds == 0
     assert not any(each.bytes for by in estimate(owner, 4, 2, 10, COSTS).values() for each in by.values())
 
 
 def test_one_cluster_needs_no_update() -> None:
-    owner = Owner(1000, 3, SparseProduct(CIPHER, 1000, 20, 0, 3, 1, 70), SparseProduct(CIPHER, 1000, 20, 0, 9, 0, 70))
+    owner = Owner(
+        1000, 3, HEProductParameters(CIPHER, 1000, 20, 0, 3, 1, 70), HEProductParameters(CIPHER, 1000, 20, 0, 9, 0, 70)
+    )
     estimates = estimate(owner, 1, 2, 10, COSTS)
     assert {each.seconds for each in estimates["update"].values()} == {0}
     assert estimates["distance"]["beaver"].bytes == 3 * 8
@@ -184,7 +186,7 @@ def test_costs_with_other_fields_are_refused(content: object) -> None:
 
 def test_the_link_is_the_configured_one() -> None:
     assert Link.shaped(None) == Link(125e6, 0.0005)
-    assert Link.shaped(Shape(rate_mbps=40, round_trip_ms=80)) == Link(5e6, 0.08)
+    assert Link.shaped(LinkShape(rate_mbps=40, round_trip_ms=80)) == Link(5e6, 0.08)
 
 
 def test_a_calibration_is_kept_and_the_link_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

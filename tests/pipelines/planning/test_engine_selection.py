@@ -13,10 +13,10 @@ from support.parties import make_configs
 from veilmeans.pipelines.planning import engine_selection as settle
 from veilmeans.pipelines.planning import job_plan as plan_kmeans
 from veilmeans.pipelines.planning.engine_costs import Costs
-from veilmeans.pipelines.planning.engine_selection import announced_costs, settle_engines
+from veilmeans.pipelines.planning.engine_selection import agree_on_engines, announced_costs
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.reporting.plan_table import show_plan
-from veilmeans.pipelines.session.kmeans_from_config import asked_engines, kmeans_of
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, requested_engines
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms
@@ -51,7 +51,7 @@ def settled(found: dict[str, JobConfig]) -> dict[str, tuple[tuple[str, ...], ...
     """What each member finds."""
     said = {name: Terms({}, announced_costs(config)) for name, config in found.items()}
     return {
-        name: settle_engines(config, dict.fromkeys(config.peers, said[name]), {p: said[p] for p in config.peers})
+        name: agree_on_engines(config, dict.fromkeys(config.peers, said[name]), {p: said[p] for p in config.peers})
         for name, config in found.items()
     }
 
@@ -61,9 +61,9 @@ def test_all_members_choose_alike_by_the_slowest_costs(tmp_path: Path, measured:
     chosen = settled(found)
     assert sorted(measured) == ["payco", "shop"]
     assert set(chosen.values()) == {(HE, BEAVER)}
-    alone = settle.choices(found["payco"], [QUICK])["payco"]
+    alone = settle.select_all_engines(found["payco"], [QUICK])["payco"]
     assert (alone.distance, alone.update) == BEAVER
-    assert kmeans_of(found["shop"], chosen["shop"]).engines.masked == {1}
+    assert kmeans_steps(found["shop"], chosen["shop"]).engines.masked == {1}
 
 
 def test_nothing_is_measured_where_rows_are_short_or_engines_are_asked_for(tmp_path: Path, measured: list[str]) -> None:
@@ -79,7 +79,7 @@ def test_what_is_asked_for_stands_beside_what_is_left_open(tmp_path: Path, measu
     assert measured
     assert {each[0][1] for each in chosen.values()} == {"he"}
     assert {each[1] for each in chosen.values()} == {BEAVER}
-    assert asked_engines(found["payco"]) == (("beaver", "he"), BEAVER)
+    assert requested_engines(found["payco"]) == (("beaver", "he"), BEAVER)
 
 
 @pytest.mark.parametrize("told", [{}, {"costs": None}, {"costs": {"multiply": 1.0}}, {"costs": "fast"}])
@@ -87,7 +87,7 @@ def test_a_party_that_tells_no_costs_is_named(tmp_path: Path, measured: list[str
     config = configs(tmp_path)["payco"]
     mine, theirs = Terms({}, announced_costs(config)), Terms({}, told)
     with pytest.raises(HandshakeError, match="shop did not say what operations cost there"):
-        settle_engines(config, {"shop": mine}, {"shop": theirs})
+        agree_on_engines(config, {"shop": mine}, {"shop": theirs})
     assert measured == ["payco"]
 
 

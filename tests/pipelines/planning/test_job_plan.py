@@ -24,18 +24,18 @@ from veilmeans.pipelines.planning.plan_schema import JobPlan, Seconds, Traffic
 from veilmeans.pipelines.planning.planned_bytes import offline_of, steps_with_stages, traffic_of
 from veilmeans.pipelines.planning.units import size
 from veilmeans.pipelines.reporting.plan_table import show_plan
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_of
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.config import JobConfig, TriplesConfig
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import EnginesConfig
+from veilmeans.schemas.kmeans_config import ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.steps import step_of
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Sent, Stage
 
 ITERATIONS = 2
-MIXED = {"payco": EnginesConfig(distance="he", update="beaver"), "shop": "beaver"}
+MIXED = {"payco": ProductEnginesConfig(distance="he", update="beaver"), "shop": "beaver"}
 layouts = st.one_of(
     st.builds(vertical, st.integers(2, 20), st.lists(st.integers(1, 4), min_size=2, max_size=3), st.integers(3, 20)),
     st.builds(horizontal, st.lists(st.integers(1, 9), min_size=2, max_size=3), st.integers(1, 4), st.integers(3, 9)),
@@ -58,7 +58,7 @@ def recording(sizes: Sizes, stage: Stage, names: Sequence[str]) -> Stage:
 
 def really_sent(config: JobConfig, layout: Layout) -> Sizes:
     """By parties in memory, in two iterations. They play the round of operands even where it has none."""
-    sizes, kmeans, names, play = Sizes(), kmeans_of(config), config.parties, Table._play
+    sizes, kmeans, names, play = Sizes(), kmeans_steps(config), config.parties, Table._play
     rng = np.random.default_rng(0)
     rows, start = (rng.random((count, layout.total_features)) for count in (layout.total_rows, kmeans.k))
     with pytest.MonkeyPatch.context() as patch:
@@ -75,7 +75,7 @@ def test_planned_bytes_are_those_that_are_sent(layout: Layout, k: int, products:
     planned = Sizes()
     for name in config.parties:
         mine = config.model_copy(update={"party": name})
-        for step, counted in steps_with_stages(mine, kmeans_of(mine)):
+        for step, counted in steps_with_stages(mine, kmeans_steps(mine)):
             moved = traffic_of(mine, counted) * (ITERATIONS if step.when == "iteration" else 1)
             if step.when != "end":
                 planned.update({(step.name, name, peer): n for peer, n in moved.sent.items()})
@@ -89,7 +89,7 @@ def test_the_store_is_as_large_as_what_is_dealt(layout: Layout, products: Any) -
     config = config_for(layout, 3, products=products, max_iter=ITERATIONS).model_copy(
         update={"triples": TriplesConfig(store="store", runs=3), "dealer": "notary"}
     )
-    kmeans = kmeans_of(config)
+    kmeans = kmeans_steps(config)
     for index, dealt in enumerate(deal_plan(kmeans, ITERATIONS)):
         made = offline_of(config, kmeans.plan(), index)
         store: Any = dealt.store
@@ -105,7 +105,7 @@ def test_triples_are_counted_by_kind() -> None:
     """k = 2 over 10 rows: one comparison a row, and a matrix of 10 × 2 times 2 × 2 and one of 2 × 10 times 10 × 1."""
     config = config_for(vertical(10, (2, 2), 10), 2, products="beaver", max_iter=1)
     config = config.model_copy(update={"triples": TriplesConfig(store="store"), "dealer": "notary"})
-    found = {each.kind: (each.unit, each.count) for each in offline_of(config, kmeans_of(config).plan(), 0).triples}
+    found = {each.kind: (each.unit, each.count) for each in offline_of(config, kmeans_steps(config).plan(), 0).triples}
     assert found["Operand"] == ("words", 10 * 2)
     assert found["MatMul"] == ("words", 2 * (10 * 2 + 2 * 1))
     assert {found[kind][0] for kind in ("And", "PairAnd", "DaBit")} == {"bits"}

@@ -24,7 +24,7 @@ from support.train_world import BOTH, changed_config, contents
 from veilmeans.pipelines.cli import main as cli
 from veilmeans.schemas import layout as layouts
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import CELLS
+from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
@@ -37,13 +37,13 @@ class Run:
 
     folder: Path
     configs: Mapping[str, JobConfig]
-    cells: int = CELLS
+    cells: int = VALUES_PER_COLUMN_SHARD
 
     def plan(self, party: str, *options: str) -> str:
         """What the command prints."""
         file = write_config(self.configs[party], self.folder / f"{party}.yaml")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layouts, "CELLS", self.cells)
+            patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", self.cells)
             fix_costs(patch)
             result = CliRunner().invoke(cli.app, ["plan", "--config", str(file), *options])
         assert result.exit_code == 0, result.output
@@ -54,7 +54,7 @@ class Run:
         return found
 
 
-def trained(folder: Path, configs: Mapping[str, JobConfig], cells: int = CELLS) -> Run:
+def trained(folder: Path, configs: Mapping[str, JobConfig], cells: int = VALUES_PER_COLUMN_SHARD) -> Run:
     done = run_all("train", configs, folder, cells)
     assert {code for code, _ in done.values()} == {0}, done
     return Run(folder, configs, cells)
@@ -90,7 +90,7 @@ def staged(folder: Path) -> Run:
     normalise = {"method": "zscore", "aggregate": True}
     job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": EVERYTHING, **JOB}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "CELLS", 3)
+        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", 3)
         configs = make_world(folder, parts, job, engine={"rows_per_shard": 12})
     configs["payco"] = changed_config(configs["payco"], {"engine": {"rounds": "stages"}})
     return trained(folder, configs, cells=3)
@@ -148,7 +148,7 @@ def test_dry_runs_after_a_run_change_nothing(run: Run) -> None:
     now = write_config(run.configs["shop"], run.folder / "now.yaml")
     before = contents(run.folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "CELLS", run.cells)
+        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", run.cells)
         fix_costs(patch)
         reveal = CliRunner().invoke(cli.app, ["reveal", "-c", file, "--dry-run"])
         train = CliRunner().invoke(cli.app, ["train", "-c", str(now), "--dry-run"])

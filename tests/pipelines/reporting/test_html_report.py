@@ -14,14 +14,14 @@ import pytest
 
 from support.parties import make_configs, mode_of
 from support.report_page import check_page, footer
-from veilmeans.io.storage.run_report import RunReport, sent, total
+from veilmeans.io.storage.run_report import RunReport, bytes_sent, total_count
 from veilmeans.pipelines.planning.units import duration, size
 from veilmeans.pipelines.reporting import html_report
 from veilmeans.pipelines.reporting.disclosures import period
 from veilmeans.pipelines.reporting.html_report import REPORT, present, report_page, write_report
-from veilmeans.pipelines.reporting.redacted_config import shown_config
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_of
-from veilmeans.pipelines.session.result_opening import digest_of
+from veilmeans.pipelines.reporting.redacted_config import redacted_config
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
+from veilmeans.pipelines.session.result_opening import policy_digest
 from veilmeans.pipelines.session.trained_model import public_job
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
@@ -65,11 +65,11 @@ def configured(folder: Path, job: Mapping[str, Any], engine: Mapping[str, Any] |
 
 def stage_names(config: JobConfig) -> list[str]:
     """All stages that such a run has."""
-    job = config.needed_kmeans
-    names = {stage.name for _, stage in kmeans_of(config).plan().counted(0)}
+    job = config.required_kmeans
+    names = {stage.name for _, stage in kmeans_steps(config).plan().counted(0)}
     if job.normalise.aggregate:
         names.add({"minmax": "extremes.00.pair", "zscore": "moments.00.share"}[job.normalise.method])
-    digest = digest_of(job.reveal)
+    digest = policy_digest(job.reveal)
     names |= {f"reveal-assignments-{digest}.00.assignments"} if job.reveal.assignments else set()
     names |= {f"reveal-centres-{digest}.00.centres"} if job.reveal.centroids or job.reveal.inertia else set()
     return sorted(names)
@@ -115,7 +115,7 @@ def write_secrets(config: JobConfig) -> None:
 
 
 def finish(config: JobConfig, report: RunReport) -> None:
-    folder, reveal = config.run_folder, config.needed_kmeans.reveal
+    folder, reveal = config.run_folder, config.required_kmeans.reveal
     result: dict[str, Any] = {"run": config.run, "iterations": 4, "stopped": True}
     if config.party in reveal.assignments:
         ids = [f"SECRET-ID-{i}" for i in range(len(LABELS))]
@@ -203,9 +203,9 @@ def test_nothing_but_the_report_is_written(tmp_path: Path) -> None:
 def test_totals_are_those_of_the_numbers(run: Run) -> None:
     stages = run.numbers["stages"]
     names = ("bytes_sent", "bytes_received", "computed_us", "waited_us", "handed_over_us")
-    expected = [f"{len(stages)}", f"{total(stages, 'messages'):,}"]
-    assert footer(run.page) == expected + [f"{total(stages, name) / 1e6:.3f}" for name in names]
-    assert f"{size(sent(stages))} sent" in run.text
+    expected = [f"{len(stages)}", f"{total_count(stages, 'messages'):,}"]
+    assert footer(run.page) == expected + [f"{total_count(stages, name) / 1e6:.3f}" for name in names]
+    assert f"{size(bytes_sent(stages))} sent" in run.text
     assert "Online time 6.50 s" in run.text
     assert "Offline time 7.25 s 123 kB, 18 shards" in run.text
 
@@ -321,7 +321,7 @@ def test_a_run_that_has_not_begun_is_one_sentence(tmp_path: Path) -> None:
 
 def test_another_configuration_than_the_run_s_is_refused(tmp_path: Path) -> None:
     config = make_run(tmp_path)
-    other = config.model_copy(update={"kmeans": config.needed_kmeans.model_copy(update={"tol": 0.5})})
+    other = config.model_copy(update={"kmeans": config.required_kmeans.model_copy(update={"tol": 0.5})})
     with pytest.raises(ConfigError, match="the configuration has changed since run 'test'"):
         write_report(other)
 
@@ -368,7 +368,7 @@ def test_steps_that_a_job_does_not_have_are_not_drawn(tmp_path: Path) -> None:
 
 
 def test_what_comes_after_an_absent_step_comes_after_those_before_it(run: Run) -> None:
-    steps = steps_of(kmeans_of(run.config))
+    steps = steps_of(kmeans_steps(run.config))
     kept = present(steps, dict.fromkeys(("operand", "distance", "finish")))
     assert [(step.name, step.after) for step in kept] == [
         ("operand", ()),
@@ -406,7 +406,7 @@ def test_the_configuration_tells_nothing_of_the_machine_or_the_data(tmp_path: Pa
 
 def test_paths_are_relative_to_the_configuration_or_names(tmp_path: Path) -> None:
     config = configured(tmp_path, VERTICAL)
-    inside, alone = shown_config(config, tmp_path), shown_config(config)
+    inside, alone = redacted_config(config, tmp_path), redacted_config(config)
     assert "key: payco/payco.key\n" in inside
     assert "key: payco.key\n" in alone
     assert str(tmp_path) not in inside + alone

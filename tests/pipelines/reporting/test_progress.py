@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from veilmeans.pipelines.reporting.progress import TrainProgress, counting_shards
-from veilmeans.transforms.rounds.stage_metrics import tell
+from veilmeans.transforms.rounds.stage_metrics import shard_sent
 
 
 def consoles(terminal: bool) -> tuple[Console, io.StringIO]:
@@ -19,10 +19,10 @@ def test_a_terminal_sees_iteration_stage_shards_bytes_and_time_left() -> None:
     console, out = consoles(terminal=True)
     progress = TrainProgress(10, shards=3, console=console)
     with progress.showing(done=2):
-        tell(2, "assign.03.prefix16", 0, 1_500_000)
-        tell(2, "assign.03.prefix16", 1, 1_000_000)
+        shard_sent(2, "assign.03.prefix16", 0, 1_500_000)
+        shard_sent(2, "assign.03.prefix16", 1, 1_000_000)
         progress.passed(3)
-        tell(3, "distance.00.cross", 0, 0)
+        shard_sent(3, "distance.00.cross", 0, 0)
     text = out.getvalue()
     for part in ("iteration 4 of at most 10", "distance.00.cross 1/3 shards", "2.5 MB sent", "at most 0 s left"):
         assert part in text
@@ -32,8 +32,8 @@ def test_elsewhere_each_iteration_is_a_line(caplog: pytest.LogCaptureFixture) ->
     console, out = consoles(terminal=False)
     progress = TrainProgress(3, shards=1, console=console)
     with caplog.at_level(logging.INFO), progress.showing(done=0):
-        tell(0, "assign.00.pair", 0, 1_000_000)
-        tell(1, "assign.00.pair", 0, 3_000_000)
+        shard_sent(0, "assign.00.pair", 0, 1_000_000)
+        shard_sent(1, "assign.00.pair", 0, 3_000_000)
         progress.passed(1, 2_000_000)
         progress.passed(3, 5_000_000)
     assert out.getvalue() == ""
@@ -65,7 +65,7 @@ def test_nobody_is_told_after_the_end() -> None:
     with TrainProgress(3, shards=1, console=console).showing(done=0):
         pass
     before = out.getvalue()
-    tell(0, "assign.00.pair", 0, 10)
+    shard_sent(0, "assign.00.pair", 0, 10)
     assert out.getvalue() == before
 
 
@@ -74,7 +74,7 @@ def test_a_store_s_shards_are_counted(terminal: bool, caplog: pytest.LogCaptureF
     console, out = consoles(terminal)
     with caplog.at_level(logging.INFO), counting_shards("store 'first'", 8, console):
         for shard in range(8):
-            tell(0, "offline", shard, 0)
+            shard_sent(0, "offline", shard, 0)
     if terminal:
         assert "8/8" in out.getvalue()
         assert not caplog.messages

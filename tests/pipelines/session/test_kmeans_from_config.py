@@ -12,7 +12,7 @@ from support.config_text import gateway
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.pipelines.session.kmeans_from_config import job_plan, kmeans_of, layout_of, store_iterations
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, layout_of, store_iterations, store_requirements
 from veilmeans.schemas import layout as layouts
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
@@ -96,13 +96,13 @@ def test_bounds_that_are_too_large_are_refused(bound: float) -> None:
 
 
 def test_a_tiny_bound_is_possible() -> None:
-    assert kmeans_of(config(normalise={"method": "none", "bound": 1e-300})).work.magnitude == fixed.FRACTION_BITS
+    assert kmeans_steps(config(normalise={"method": "none", "bound": 1e-300})).work.magnitude == fixed.FRACTION_BITS
 
 
 @pytest.mark.parametrize("tol", [2.0**22, 1e12])
 def test_a_tolerance_that_is_too_large_is_refused(tol: float) -> None:
     assert mistake(tol=tol) == f"kmeans.tol is {tol:g}, and must be below 4,194,304"
-    assert kmeans_of(config(tol=2.0**21)).work.threshold == 2**61
+    assert kmeans_steps(config(tol=2.0**21)).work.threshold == 2**61
 
 
 def test_a_movement_that_has_no_room_is_refused() -> None:
@@ -111,7 +111,7 @@ def test_a_movement_that_has_no_room_is_refused() -> None:
         "the movement of 3 centroids of 2 columns within [-1000, 1000] needs over 64 bits: "
         "lower kmeans.normalise.bound, or set kmeans.tol to 0"
     )
-    kmeans_of(config(**fields, tol=0))
+    kmeans_steps(config(**fields, tol=0))
 
 
 def test_too_many_columns_are_refused() -> None:
@@ -121,14 +121,14 @@ def test_too_many_columns_are_refused() -> None:
 
 def test_too_many_rows_are_refused() -> None:
     assert mistake(rows=2**30) == "1,073,741,824 rows are too many: there can be 1,073,741,823"
-    assert kmeans_of(config(rows=2**30 - 1)).work.count_bits == 30
+    assert kmeans_steps(config(rows=2**30 - 1)).work.count_bits == 30
 
 
 def test_an_inertia_that_has_no_room_is_refused() -> None:
     fields = {"rows": 2**22, "normalise": {"method": "none", "bound": 1000}, "tol": 0}
     sentence = mistake(**fields, reveal={"inertia": ["payco"]})
     assert sentence == "the inertia of so many rows does not fit in 64 bits: leave out kmeans.reveal.inertia"
-    assert not kmeans_of(config(**fields)).work.inertia
+    assert not kmeans_steps(config(**fields)).work.inertia
 
 
 def test_dropping_all_bits_is_refused() -> None:
@@ -152,14 +152,14 @@ def test_a_configuration_without_a_job_has_no_plan() -> None:
     del raw["sums"]
     empty = JobConfig.model_validate(raw)
     with pytest.raises(ConfigError, match="has no job: add `kmeans:` or `sums:`"):
-        job_plan(empty)
+        store_requirements(empty)
     with pytest.raises(ConfigError, match="has no K-means job: add `kmeans:`"):
-        kmeans_of(empty)
+        kmeans_steps(empty)
 
 
 @pytest.mark.parametrize(("columns", "shards"), [(1_000_000, 16), (65_536, 1), (65_537, 2)])
 def test_many_columns_are_worked_on_in_shards(columns: int, shards: int) -> None:
-    kmeans = kmeans_of(config(features={"payco": 1, "shop": columns - 1}, clusters=4, tol=0))
+    kmeans = kmeans_steps(config(features={"payco": 1, "shop": columns - 1}, clusters=4, tol=0))
     assert len(kmeans.column_shards) == shards
     assert (kmeans.column_shards[0].start, kmeans.column_shards[-1].stop) == (0, columns)
 
@@ -167,9 +167,9 @@ def test_many_columns_are_worked_on_in_shards(columns: int, shards: int) -> None
 def test_the_store_follows_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three columns, one in each shard: more shards than there are of rows, each with its own quotient."""
     fields = {"clusters": 2, "features": {"payco": 1, "shop": 2}}
-    whole = job_plan(config(**fields))
-    monkeypatch.setattr(layouts, "CELLS", 2)
-    plan = job_plan(config(**fields))
+    whole = store_requirements(config(**fields))
+    monkeypatch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", 2)
+    plan = store_requirements(config(**fields))
     assert [block.widths for block in plan.columns] == [(1,), (1,), (1,)]
     assert (whole.shards, plan.shards) == (1, 3)
     assert plan.digest() != whole.digest()
@@ -180,10 +180,10 @@ def test_the_store_follows_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_plan_is_for_all_shards_and_iterations() -> None:
-    plan = job_plan(config())
+    plan = store_requirements(config())
     assert (plan.rows, plan.shards) == (100, 1)
-    assert plan.digest() == kmeans_of(config()).plan().digest()
-    assert len({job_plan(config(**fields)).digest() for fields in OTHERS}) == len(OTHERS)
+    assert plan.digest() == kmeans_steps(config()).plan().digest()
+    assert len({store_requirements(config(**fields)).digest() for fields in OTHERS}) == len(OTHERS)
     assert store_iterations(config()) == 10
     assert store_iterations(config(max_iter=3)) == 3
 

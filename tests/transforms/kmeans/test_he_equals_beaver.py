@@ -21,13 +21,13 @@ from support.kmeans_in_memory import (
     run_kmeans,
     vertical,
 )
-from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.schemas.arrays import Real
-from veilmeans.schemas.kmeans_config import CipherConfig, EnginesConfig, NormaliseConfig, SparseConfig
+from veilmeans.schemas.kmeans_config import CipherConfig, NormaliseConfig, ProductEnginesConfig, SparseConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.steps import KMeans
+from veilmeans.transforms.kmeans.steps import KMeansSteps
 
-SAFE = Cipher("okamoto-uchiyama", 2048)
+SAFE = SchemeParameters("okamoto-uchiyama", 2048)
 ZSCORE = NormaliseConfig(method="zscore")
 PLAIN = NormaliseConfig(method="none", bound=4.0)
 
@@ -35,7 +35,7 @@ PLAIN = NormaliseConfig(method="none", bound=4.0)
 def mixed(**engines: str) -> dict[str, Any]:
     """payco="he beaver": he for the distance, beaver for the update."""
     return {
-        name: EnginesConfig(**dict(zip(("distance", "update"), both.split(), strict=True)))
+        name: ProductEnginesConfig(**dict(zip(("distance", "update"), both.split(), strict=True)))
         for name, both in engines.items()
     }
 
@@ -47,7 +47,7 @@ class Case:
     layout: Layout
     k: int
     zeros: float = 0.5
-    cipher: Cipher = SMALL
+    cipher: SchemeParameters = SMALL
     products: Any = "he"
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     low: float = 0.0
@@ -78,7 +78,7 @@ class Case:
             start[1] = self.high
         return np.clip(start, self.low, self.high)
 
-    def kmeans(self, products: Any) -> KMeans:
+    def kmeans(self, products: Any) -> KMeansSteps:
         names = ("payco", "shop", "bank")[: self.layout.parties]
         kmeans = kmeans_for(
             self.layout,
@@ -159,7 +159,7 @@ def test_the_cases_cover_what_they_shall() -> None:
         (abs(each) <= max(map(abs, case.normalise.interval))).all() for case, each in zip(cases, rows, strict=True)
     )
     last = {
-        case.layout.places()[-1].block.rows % product.group
+        case.layout.row_shards()[-1].block.rows % product.group
         for case in cases
         for product in case.kmeans(case.products).engines.distance
         if product

@@ -18,13 +18,19 @@ from veilmeans.crypto import ring
 from veilmeans.io.sources.encode import encode_source
 from veilmeans.io.sources.scaling import Scaling, scaling_of
 from veilmeans.io.sources.scan import scan_source
-from veilmeans.io.storage.encoded_shards import Prepared
+from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.schemas.arrays import Real
-from veilmeans.schemas.kmeans_config import InitConfig, KMeansJob, NormaliseConfig
+from veilmeans.schemas.kmeans_config import InitConfig, KMeansConfig, NormaliseConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans import initial_centroids as start
-from veilmeans.transforms.kmeans.initial_centroids import own_rows, own_squares, random_values, start_rows, start_share
+from veilmeans.transforms.kmeans.initial_centroids import (
+    first_centroids_share,
+    first_rows,
+    own_rows,
+    own_squares,
+    random_values,
+)
 from veilmeans.transforms.kmeans.plaintext_kmeans import local_start
 
 LAYOUTS = {
@@ -38,8 +44,8 @@ HALF = 2.0**-21
 layouts = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 
 
-def job(k: int, normalise: NormaliseConfig | None = None, **init: Any) -> KMeansJob:
-    return KMeansJob.model_construct(clusters=k, init=InitConfig(**init), normalise=normalise or NormaliseConfig())
+def job(k: int, normalise: NormaliseConfig | None = None, **init: Any) -> KMeansConfig:
+    return KMeansConfig.model_construct(clusters=k, init=InitConfig(**init), normalise=normalise or NormaliseConfig())
 
 
 def part(layout: Layout, party: int) -> Real:
@@ -48,12 +54,12 @@ def part(layout: Layout, party: int) -> Real:
     return ROWS[first : first + layout.rows[party], layout.own_columns(party)]
 
 
-def prepared(folder: Path, layout: Layout) -> list[Prepared]:
+def prepared(folder: Path, layout: Layout) -> list[EncodedData]:
     """Each party's rows in shards on its disk."""
     return [prepare(folder / str(i), part(layout, i), layout.rows_per_shard) for i in range(layout.parties)]
 
 
-def prepare(folder: Path, rows: Real, rows_per_shard: int) -> Prepared:
+def prepare(folder: Path, rows: Real, rows_per_shard: int) -> EncodedData:
     folder.mkdir()
     file = folder / "rows.parquet"
     pq.write_table(pa.table({f"c{i}": column for i, column in enumerate(rows.T)}), file)
@@ -62,12 +68,14 @@ def prepare(folder: Path, rows: Real, rows_per_shard: int) -> Prepared:
     return encode_source(scan, scaling, (0.0, 1.0), rows_per_shard, folder)
 
 
-def shares(job: KMeansJob, layout: Layout, folder: Path) -> list[ring.Ring]:
+def shares(job: KMeansConfig, layout: Layout, folder: Path) -> list[ring.Ring]:
     names = NAMES[: layout.parties]
-    return [start_share(job, layout, Party(i, names), data) for i, data in enumerate(prepared(folder, layout))]
+    return [
+        first_centroids_share(job, layout, Party(i, names), data) for i, data in enumerate(prepared(folder, layout))
+    ]
 
 
-def joined(job: KMeansJob, layout: Layout, folder: Path) -> Real:
+def joined(job: KMeansConfig, layout: Layout, folder: Path) -> Real:
     return fixed.decode(ring.total(shares(job, layout, folder)))
 
 
@@ -81,7 +89,7 @@ def test_named_rows_are_the_start(tmp_path: Path, layout: Layout) -> None:
 @layouts
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_drawn_rows_are_distinct_rows_and_the_start(tmp_path: Path, layout: Layout, k: int) -> None:
-    drawn = start_rows(job(k, seed=5), layout)
+    drawn = first_rows(job(k, seed=5), layout)
     assert len(set(drawn)) == k
     np.testing.assert_allclose(joined(job(k, seed=5), layout, tmp_path), ROWS[list(drawn)], rtol=0, atol=HALF)
 
@@ -100,15 +108,15 @@ def test_a_partys_share_of_rows_is_its_own_values_and_zero_elsewhere(tmp_path: P
 @given(st.integers(0, 2**63 - 1), st.integers(1, 40), st.integers(0, 500))
 def test_rows_are_drawn_from_the_seed(seed: int, k: int, more: int) -> None:
     layout = vertical(k + more, (1, 1), 100)
-    drawn = start_rows(job(k, seed=seed), layout)
-    assert drawn == start_rows(job(k, seed=seed), layout)
+    drawn = first_rows(job(k, seed=seed), layout)
+    assert drawn == first_rows(job(k, seed=seed), layout)
     assert len(set(drawn)) == len(drawn) == k
     assert 0 <= min(drawn) <= max(drawn) < k + more
 
 
 def test_another_seed_draws_other_rows_and_all_are_drawn_alike_often() -> None:
     layout = horizontal((6, 4), 1, 100)
-    drawn = [start_rows(job(3, seed=seed), layout) for seed in range(600)]
+    drawn = [first_rows(job(3, seed=seed), layout) for seed in range(600)]
     assert len(set(drawn)) > 300
     counts = np.bincount(np.array(drawn).reshape(-1), minlength=10)
     assert abs(counts - 180).max() < 60  # five standard deviations
@@ -116,7 +124,7 @@ def test_another_seed_draws_other_rows_and_all_are_drawn_alike_often() -> None:
 
 @layouts
 def test_rows_do_not_depend_on_who_has_them(layout: Layout) -> None:
-    assert start_rows(job(3, seed=1), layout) == start_rows(job(3, seed=1), vertical(7, (1, 1), 2))
+    assert first_rows(job(3, seed=1), layout) == first_rows(job(3, seed=1), vertical(7, (1, 1), 2))
 
 
 @layouts
@@ -189,7 +197,7 @@ def test_a_start_of_many_columns_needs_no_dense_rows(tmp_path: Path, method: str
     scan = scan_source(str(tmp_path / "s.npz"), (), None, tmp_path)
     data = encode_source(scan, Scaling((0.0,) * d, (1.0,) * d), (0.0, 1.0), 10**5, tmp_path)
     wanted = job(2, method=method, **({"indices": (700, 0)} if method == "indices" else {}))
-    share = start_share(wanted, vertical(10**5, (d, 1), 10**5), Party(0, NAMES[:2]), data)
+    share = first_centroids_share(wanted, vertical(10**5, (d, 1), 10**5), Party(0, NAMES[:2]), data)
     assert share.shape == (2, d + 1)
     assert fixed.decode(own_squares(data)).tolist() == [2.25]
     if method == "indices":

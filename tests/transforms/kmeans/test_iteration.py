@@ -31,8 +31,8 @@ from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.kmeans_config import NormaliseConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
-from veilmeans.transforms.kmeans.steps import KMeans
-from veilmeans.transforms.primitives.argmin_tree import Tree
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree
 
 LAYOUTS = ("vertical", "horizontal")
 SHARES = {1: ((1, 0), (0, 1, 0)), 2: ((1, 1), (1, 0, 1)), 7: ((5, 2), (4, 2, 1)), 16: ((5, 11), (5, 1, 10))}
@@ -172,7 +172,7 @@ def test_wide_and_narrow_comparisons(kind: str, parties: int, drop: int | None) 
 
 def test_comparisons_of_all_64_bits() -> None:
     rows, start = drawn(2, 7, 16, 5)
-    kmeans = replace(kmeans_for(layout_of("vertical", 2, 7, 16), 5), tree=Tree(compare_bits=64))
+    kmeans = replace(kmeans_for(layout_of("vertical", 2, 7, 16), 5), tree=ArgminTree(compare_bits=64))
     check_against_lloyd(kmeans, rows, start, iterations=2)
 
 
@@ -287,7 +287,7 @@ sizes = st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 6))
 
 
 @st.composite
-def small_jobs(draw: st.DrawFn) -> tuple[KMeans, Real, Real]:
+def small_jobs(draw: st.DrawFn) -> tuple[KMeansSteps, Real, Real]:
     """A job, rows and a start: any division among the parties, any shards, ties where values are on a grid."""
     n, d, k = draw(sizes.filter(lambda size: size[2] <= size[0]))
     parties = draw(st.integers(2, 3))
@@ -308,6 +308,6 @@ def small_jobs(draw: st.DrawFn) -> tuple[KMeans, Real, Real]:
 
 @settings(max_examples=20, deadline=None)
 @given(small_jobs())
-def test_small_jobs_of_any_shape(job: tuple[KMeans, Real, Real]) -> None:
+def test_small_jobs_of_any_shape(job: tuple[KMeansSteps, Real, Real]) -> None:
     kmeans, rows, start = job
     check_against_lloyd(kmeans, rows, start, iterations=2)

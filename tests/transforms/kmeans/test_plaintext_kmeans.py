@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from veilmeans.schemas.arrays import Real
-from veilmeans.transforms.kmeans.plaintext_kmeans import Blocks, lloyd, local_start, nearest, step
+from veilmeans.transforms.kmeans.plaintext_kmeans import Blocks, lloyd, local_start, nearest, plaintext_iteration
 
 seeds = st.integers(0, 2**32)
 sizes = st.integers(1, 40)
@@ -39,7 +39,7 @@ def drawn(seed: int, n: int, d: int, k: int) -> tuple[Real, Real]:
 def test_a_step_is_the_one_by_hand_however_the_rows_are_cut(seed: int, n: int, d: int, k: int, cuts: list[int]) -> None:
     rows, centres = drawn(seed, n, d, k)
     new, labels, inertia = by_hand(rows, centres)
-    found = step(in_blocks(rows, cuts), centres)
+    found = plaintext_iteration(in_blocks(rows, cuts), centres)
     np.testing.assert_array_equal(nearest(rows, centres), labels)
     np.testing.assert_array_equal(found.counts, np.bincount(labels, minlength=k))
     np.testing.assert_allclose(found.centres, new, atol=1e-12)
@@ -53,7 +53,7 @@ def test_sparse_rows_give_what_dense_ones_do(seed: int, n: int, d: int, k: int, 
     rows[np.random.default_rng(seed).random(rows.shape) < 0.7] = 0
     blocks = in_blocks(rows, cuts)
     sparse = lambda: map(csr_array, blocks())  # noqa: E731
-    found, expected = step(sparse, centres), step(blocks, centres)
+    found, expected = plaintext_iteration(sparse, centres), plaintext_iteration(blocks, centres)
     np.testing.assert_array_equal(nearest(csr_array(rows), centres), nearest(rows, centres))
     np.testing.assert_array_equal(found.counts, expected.counts)
     np.testing.assert_allclose(found.centres, expected.centres, atol=1e-12)
@@ -76,7 +76,7 @@ def test_half_way_between_two_centroids_the_lower_one_wins() -> None:
 
 def test_an_empty_cluster_keeps_its_centroid() -> None:
     rows, centres = np.array([[0.0], [1.0], [0.0]]), np.array([[0.0], [50.0], [1.0], [1.0]])
-    found = step(in_blocks(rows), centres)
+    found = plaintext_iteration(in_blocks(rows), centres)
     np.testing.assert_array_equal(found.centres, centres)
     np.testing.assert_array_equal(found.counts, [2, 0, 1, 0])
     assert (found.inertia, found.moved) == (0.0, 0.0)

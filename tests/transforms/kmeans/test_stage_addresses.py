@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
-from veilmeans.transforms.kmeans.steps import KMeans
+from veilmeans.transforms.kmeans.steps import KMeansSteps
 
 FROZEN = Path(__file__).with_name("stage_addresses.txt")
 JOBS = {
@@ -18,11 +18,15 @@ JOBS = {
 }
 
 
-def addresses(kmeans: KMeans) -> Iterator[str]:
+def addresses(kmeans: KMeansSteps) -> Iterator[str]:
     """Every stage of an iteration with the labels of its correlations and ciphertexts."""
     for _, stage in kmeans.plan().counted(0):
-        labels = [need.label(part.name) for need in stage.needs for part in (*need.kind.free(), *need.kind.bound())]
-        yield " ".join([stage.name, *labels, *(blinding.label for blinding in stage.blindings)])
+        labels = [
+            need.label(part.name)
+            for need in stage.needs
+            for part in (*need.kind.uniform_parts(), *need.kind.determined_parts())
+        ]
+        yield " ".join([stage.name, *labels, *(blinding.label for blinding in stage.ciphertext_needs)])
 
 
 def all_addresses() -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
-from veilmeans.schemas.kmeans_config import EnginesConfig
+from veilmeans.schemas.kmeans_config import ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.steps import step_of, steps_of
 
@@ -11,7 +11,7 @@ LAYOUTS = (vertical(5, (2, 3), 4), horizontal((3, 2, 1), 2, 4))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["vertical", "horizontal"])
-@pytest.mark.parametrize("products", ["beaver", "he", {"payco": EnginesConfig(distance="he", update="beaver")}])
+@pytest.mark.parametrize("products", ["beaver", "he", {"payco": ProductEnginesConfig(distance="he", update="beaver")}])
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_steps_are_the_plan_s(layout: Layout, products: str, k: int) -> None:
     kmeans = kmeans_for(layout, k, products=products)

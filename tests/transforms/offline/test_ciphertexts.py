@@ -22,26 +22,26 @@ from support.in_process_run import blobs, keep_messages, tables, together
 from support.parties import Board, in_parallel, make_configs, mode_of
 from support.train_world import BOTH, DEALER, World, changed_config
 from veilmeans.crypto.he import scheme as he
-from veilmeans.crypto.he.product_parameters import Cipher
+from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.he_keyring import Keyring, keep_peer, load_keyring, make_own
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines import offline
 from veilmeans.pipelines.offline import exchange_keys, run_offline
-from veilmeans.pipelines.session.kmeans_from_config import job_plan
+from veilmeans.pipelines.session.kmeans_from_config import store_requirements
 from veilmeans.pipelines.session.triple_claim import open_store
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
-from veilmeans.schemas.message import Key
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.rounds.he_operations import CipherSeat, Keyed, Tables
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.he_operations import HEContext, HEOperations, Tables
+from veilmeans.transforms.rounds.party_context import PartyContext
 
 ROWS, WIDTH = 6, 4
-AGREED = Cipher("okamoto-uchiyama", 1024)
+AGREED = SchemeParameters("okamoto-uchiyama", 1024)
 SECRETS = ("cipher.key", "cipher.seed")
 
 
@@ -159,7 +159,7 @@ def test_the_ciphertexts_of_a_store_are_counted_and_timed_by_the_stage_that_uses
     for name in BOTH:
         config = made.new.configs[name]
         stages = RunReport(config.offline().run_folder).content["stages"]
-        blindings = job_plan(config).blindings(0, 0)
+        blindings = store_requirements(config).ciphertext_needs(0, 0)
         mine = {
             stage: sum(each.count for each in asked if each.maker == config.me.index)
             for stage, asked in blindings.items()
@@ -300,17 +300,19 @@ MESSAGES: dict[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("what", MESSAGES)
 def test_a_peer_that_sends_no_key_is_refused(made: Made, tmp_path: Path, what: str) -> None:
     config, board = made.new.copied(tmp_path / "world").configs["payco"].offline(), Board()
-    key = Key(Address(config.run, 0, "offline.key", 0), "shop", "payco")
+    key = MessageKey(Address(config.run, 0, "offline.key", 0), "shop", "payco")
     board.put_all([Outgoing.of(key, MESSAGES[what])])
     with pytest.raises(RefusedError) as raised:
-        exchange_keys(board, config, Cipher("okamoto-uchiyama", 2048))
+        exchange_keys(board, config, SchemeParameters("okamoto-uchiyama", 2048))
     assert raised.value.sentence == "shop sent no public key where one was due"
 
 
 def test_keys_cross_and_nothing_else(made: Made, tmp_path: Path) -> None:
     world, board = made.new.copied(tmp_path / "world"), Board()
     configs = [world.configs[name].offline() for name in BOTH]
-    in_parallel([partial(exchange_keys, board, config, Cipher("okamoto-uchiyama", 2048)) for config in configs])
+    in_parallel(
+        [partial(exchange_keys, board, config, SchemeParameters("okamoto-uchiyama", 2048)) for config in configs]
+    )
     assert {(key.sender, key.recipient) for key in board.messages} == {BOTH, BOTH[::-1]}
     for payload in board.messages.values():
         assert not found_in(payload.to_pybytes(), secrets(world))
@@ -358,22 +360,22 @@ def test_nothing_shows_a_secret_of_its_own(made: Made) -> None:
     forms, config = secrets(made.used), made.used.configs["payco"]
     ring = keyring(made.used, "payco")
     tables = Tables(lambda *_: np.zeros((0, 1), "V256"))
-    keyed = Keyed(ring, tables, 0, Address("store.0", 0, "stage", 0), lambda _: np.zeros(0, "V256"))
-    seat = Seat(config, "binding", store_number=0)
-    opened = replace(seat.open(), ciphers=CipherSeat(ring, tables))
-    shown = [ring, ring.own, keyed, CipherSeat(ring, tables), opened, seat, TripleStore.open(config.store_folder)]
+    keyed = HEOperations(ring, tables, 0, Address("store.0", 0, "stage", 0), lambda _: np.zeros(0, "V256"))
+    context = PartyContext(config, "binding", store_number=0)
+    opened = replace(context.open(), ciphers=HEContext(ring, tables))
+    shown = [ring, ring.own, keyed, HEContext(ring, tables), opened, context, TripleStore.open(config.store_folder)]
     for each in shown:
         assert not found_in(f"{each!r} {each!s}".encode(), forms), type(each)
-    assert not found_in(pickle.dumps(seat), forms)
+    assert not found_in(pickle.dumps(context), forms)
     opened.exchange.close()
 
 
 @pytest.mark.parametrize("what", ["keyring", "cipher seat", "open seat"])
 def test_what_holds_secrets_is_not_pickled(made: Made, what: str) -> None:
     ring = keyring(made.used, "payco")
-    seat = Seat(made.used.configs["payco"], "binding", store_number=0).open()
-    held = {"keyring": ring, "cipher seat": CipherSeat(ring, Tables(lambda *_: None)), "open seat": seat}  # type: ignore[arg-type, return-value]
+    context = PartyContext(made.used.configs["payco"], "binding", store_number=0).open()
+    held = {"keyring": ring, "cipher seat": HEContext(ring, Tables(lambda *_: None)), "open seat": context}  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="secrets"):
         pickle.dumps(held[what])
-    assert Party(0, BOTH) == seat.party
-    seat.exchange.close()
+    assert Party(0, BOTH) == context.party
+    context.exchange.close()

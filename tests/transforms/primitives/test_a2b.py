@@ -11,7 +11,7 @@ from support.parties import run_parties, split
 from support.primitive_checks import EDGES, PARTIES, parties, run, signed, words
 from veilmeans.crypto import bits
 from veilmeans.schemas.arrays import Arrays
-from veilmeans.transforms.primitives.a2b import Decomposition, to_boolean
+from veilmeans.transforms.primitives.a2b import Decomposition, a2b
 from veilmeans.transforms.primitives.bit_injection import mux
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -20,7 +20,7 @@ FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChec
 @FEW
 @given(values=st.lists(words, min_size=1, max_size=40), count=parties)
 def test_all_bits_of_any_ring_element(tmp_path: Path, values: list[int], count: int) -> None:
-    outcome = run(to_boolean(Decomposition("x", "b"), count), count, tmp_path, x=signed(values))
+    outcome = run(a2b(Decomposition("x", "b"), count), count, tmp_path, x=signed(values))
     assert outcome.names() == {"x", "b"}
     assert outcome.xor("b").tolist() == values
 
@@ -28,7 +28,7 @@ def test_all_bits_of_any_ring_element(tmp_path: Path, values: list[int], count: 
 @pytest.mark.parametrize("count", PARTIES)
 def test_the_shape_is_kept(tmp_path: Path, count: int) -> None:
     values = signed(EDGES).reshape(3, 4)
-    outcome = run(to_boolean(Decomposition("x", "b"), count), count, tmp_path, x=values)
+    outcome = run(a2b(Decomposition("x", "b"), count), count, tmp_path, x=values)
     np.testing.assert_array_equal(outcome.xor("b"), values)
 
 

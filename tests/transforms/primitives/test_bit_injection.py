@@ -14,7 +14,7 @@ from veilmeans.crypto import bits
 from veilmeans.crypto.correlations import DaBit
 from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.bit_injection import inject, to_arithmetic
+from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.rounds.protocol import Protocol, Round, local, require, together
 from veilmeans.transforms.rounds.trace import trace
 
@@ -65,7 +65,7 @@ def test_every_size_with_both_bits(tmp_path: Path, size: int, count: int) -> Non
     values = [EDGES[i % len(EDGES)] for i in range(size)]
     for flip in (0, 1):
         bit = [(i + flip) % 2 for i in range(size)]
-        both = (inject("b", "x", "z"), to_arithmetic("b", "x", "a"))
+        both = (inject("b", "x", "z"), b2a("b", "x", "a"))
         outcome = play(both, count, tmp_path, bit, x=values)
         assert outcome.total("z").tolist() == [b * v for b, v in zip(bit, values, strict=True)]
         assert outcome.total("a").tolist() == bit
@@ -78,7 +78,7 @@ def test_an_injection_may_replace_its_value_and_keeps_its_shape(tmp_path: Path, 
     states = begin(count, {"b": bit})
     for state, share in zip(states, split(x, count), strict=True):
         state[0] = {**state[0], "x": share}
-    protocol = Protocol("p", (to_arithmetic("b", "x", "a"), inject("b", "x", "x")))
+    protocol = Protocol("p", (b2a("b", "x", "a"), inject("b", "x", "x")))
     outcome = Outcome(run_parties(protocol, states, tmp_path)[0])
     np.testing.assert_array_equal(outcome.total("x"), x * np.array(bit, np.uint64).reshape(3, 5))
     np.testing.assert_array_equal(outcome.total("a"), np.reshape(bit, (3, 5)))
@@ -88,7 +88,7 @@ def test_an_injection_may_replace_its_value_and_keeps_its_shape(tmp_path: Path, 
 @given(chosen=pairs(), count=parties)
 def test_b2a_shares_the_bit_by_sum(tmp_path: Path, chosen: list[tuple[int, int]], count: int) -> None:
     bit = [b for b, _ in chosen]
-    outcome = play((to_arithmetic("b", "x", "a"),), count, tmp_path, bit, x=[v for _, v in chosen])
+    outcome = play((b2a("b", "x", "a"),), count, tmp_path, bit, x=[v for _, v in chosen])
     assert outcome.names() == {"b", "x", "a"}
     assert outcome.total("a").tolist() == bit
 
@@ -98,12 +98,12 @@ def test_b2a_shares_the_bit_by_sum(tmp_path: Path, chosen: list[tuple[int, int]]
 def test_b2a_of_all_packed_bits_takes_in_what_pads_them(tmp_path: Path, size: int, count: int) -> None:
     """With no array to be like, the result is flat and as long as the bytes have bits."""
     bit = [int(i % 3 == 1) for i in range(size)]
-    outcome = play((to_arithmetic("b", None, "a"),), count, tmp_path, bit)
+    outcome = play((b2a("b", None, "a"),), count, tmp_path, bit)
     assert outcome.names() == {"b", "a"}
     packed = outcome.xor("b")
     assert outcome.total("a").tolist() == bits.unpack(packed, 8 * packed.size).tolist()
     np.testing.assert_array_equal(bits.unpack(packed, size), bit)
-    (stage,) = trace(Protocol("p", (to_arithmetic("b", None, "a"),)), [{"b": (packed.shape, "uint8")}] * count)
+    (stage,) = trace(Protocol("p", (b2a("b", None, "a"),)), [{"b": (packed.shape, "uint8")}] * count)
     assert [need.kind for need in stage.needs] == [DaBit(count, 8 * packed.size)]
 
 
@@ -203,7 +203,7 @@ def test_rounds_that_run_together_have_masks_of_their_own(tmp_path: Path) -> Non
 
 
 def test_rounds_may_run_together_within_rounds_that_do(tmp_path: Path) -> None:
-    inner = together("inner", inject("b", "x", "s"), to_arithmetic("b", "x", "a"))
+    inner = together("inner", inject("b", "x", "s"), b2a("b", "x", "a"))
     protocol = Protocol("p", (together("outer", inner, inject("c", "y", "t")),))
     states = begin(2, {"b": [1, 0, 1], "c": [0, 1]}, x=[5, 6, 7], y=[8, 9])
     after, board = run_parties(protocol, states, tmp_path)

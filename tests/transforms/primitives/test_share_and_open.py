@@ -16,7 +16,7 @@ from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans.column_sums import product_protocol
 from veilmeans.transforms.primitives.multiply import MULTIPLY
-from veilmeans.transforms.primitives.share_and_open import REVEAL, SHARE
+from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol
 from veilmeans.transforms.rounds.trace import ShapeRecorder
 
@@ -59,7 +59,7 @@ def test_any_values_are_multiplied(tmp_path: Path, pairs: list[tuple[int, int]],
 @a_few
 @given(st.lists(elements, max_size=8), st.integers(2, 4))
 def test_revealing_gives_the_value_to_all(tmp_path: Path, values: list[int], parties: int) -> None:
-    states, _ = run_parties(REVEAL, shared({"x": as_ring(values)}, parties), tmp_path)
+    states, _ = run_parties(OPEN, shared({"x": as_ring(values)}, parties), tmp_path)
     assert [state[0]["x"].tolist() for state in states] == [values] * parties
 
 
@@ -146,7 +146,7 @@ def test_two_messages_of_one_party_are_uniform_together(tmp_path: Path) -> None:
 
 def test_only_revealing_shows_what_the_shares_are(tmp_path: Path) -> None:
     """Fixed shares are opened as they are: this is also the proof that the yardstick sees a value in the clear."""
-    seen = transcripts(REVEAL, [{0: {"x": np.full(ROWS, 3, ring.DTYPE)}} for _ in range(2)], tmp_path)
+    seen = transcripts(OPEN, [{0: {"x": np.full(ROWS, 3, ring.DTYPE)}} for _ in range(2)], tmp_path)
     for arrays in seen.values():
         assert chi_square(np.concatenate(arrays)) > LIMIT
 
@@ -178,7 +178,7 @@ BAD: dict[str, Array | None] = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize(
-    ("protocol", "name"), [(SHARE, "x"), (MULTIPLY, "e"), (MULTIPLY, "f"), (REVEAL, "x"), (product_protocol(0, 0), "f")]
+    ("protocol", "name"), [(SHARE, "x"), (MULTIPLY, "e"), (MULTIPLY, "f"), (OPEN, "x"), (product_protocol(0, 0), "f")]
 )
 def test_a_message_of_another_shape_or_type_is_refused_with_the_name_of_its_sender(
     protocol: Protocol, name: str, bad: Array | None

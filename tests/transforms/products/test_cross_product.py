@@ -12,9 +12,9 @@ from support.primitive_checks import PARTIES
 from veilmeans.crypto.correlations import MatMul, Operand
 from veilmeans.schemas.arrays import Arrays, from_stream
 from veilmeans.schemas.errors import RefusedError
-from veilmeans.schemas.layout import Block
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.products.cross_product import CrossProduct, block_state, cross, mask_operand
+from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.protocol import Inbox
 from veilmeans.transforms.rounds.trace import ShapeRecorder, trace
 
@@ -36,7 +36,7 @@ def matrices(
     states: list[dict[int, Arrays]] = []
     for p in range(count):
         right = {f"y{i}": shares[p] for i, shares in enumerate(y_shares)}
-        shape = block_state(Block(rows, tuple(widths)))
+        shape = shape_to_state(ShardShape(rows, tuple(widths)))
         states.append({0: {**shape, "x": x[p], **right, **{f"c{i}": c_shares[p] for i in range(count)}}})
     return x, y, c, states
 
@@ -113,7 +113,7 @@ def test_no_triples_are_asked_for_a_matrix_without_columns(widths: tuple[int, ..
 def test_what_is_no_masked_matrix_of_the_shard_is_refused(matrix: np.ndarray) -> None:
     (step,) = mask_operand(EVERYONE).rounds
     party = Party(0, ("payco", "shop"))
-    mine: Arrays = {"x": np.zeros((9, 1), np.uint64), **block_state(Block(9, (1, 2)))}
+    mine: Arrays = {"x": np.zeros((9, 1), np.uint64), **shape_to_state(ShardShape(9, (1, 2)))}
     due = {"e": np.ones((9, 2), np.uint64)}
     assert step.receive(party, mine, Inbox(party, {1: due}), ShapeRecorder())["e1"].shape == (9, 2)
     with pytest.raises(RefusedError, match=re.escape("as 'e' where uint64 (9, 2) was due")):

@@ -33,7 +33,7 @@ from support.kmeans_in_memory import (
 from support.parties import NAMES
 from veilmeans.crypto import prg
 from veilmeans.crypto.he import scheme as he
-from veilmeans.crypto.he.product_parameters import Cipher, SparseProduct
+from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
 from veilmeans.crypto.he.scheme import Ciphers, PublicKey
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
@@ -42,11 +42,11 @@ from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.kmeans_config import CipherConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.steps import KMeans
-from veilmeans.transforms.offline.ciphertexts import blind
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
 from veilmeans.transforms.offline.requirements import Over
-from veilmeans.transforms.rounds.he_operations import Keyed, Tables
-from veilmeans.transforms.rounds.interfaces import Blinding
+from veilmeans.transforms.rounds.he_operations import HEOperations, Tables
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed
 from veilmeans.transforms.rounds.protocol import Inbox, Stage
 
 ENCRYPT, DISTANCE, UPDATE, UNMASK = "encrypt.00.encrypt", "distance.00.cross", "update.01.cross", "unmask.00.unmask"
@@ -103,38 +103,40 @@ class Watch:
         """As a table plays, and each send once more for itself, as a bundle that is retried would."""
         first, again = (
             [
-                stage.round.send(seat.party, state, seat.randomness(stage, shard))
-                for seat, state in zip(table.seats, states, strict=True)
+                stage.round.send(context.party, state, context.randomness(stage, shard))
+                for context, state in zip(table.contexts, states, strict=True)
             ]
             for _ in range(2)
         )
         received = []
-        for seat in table.seats:
+        for context in table.contexts:
             inbox: dict[int, dict[str, Array]] = {}
-            for sender in stage.round.senders(seat.party):
-                at = (table.seats[0].iteration, stage.name, shard, sender, seat.party.index)
-                for name, array in again[sender].for_peer(seat.party.index).items():
+            for sender in stage.round.senders(context.party):
+                at = (table.contexts[0].iteration, stage.name, shard, sender, context.party.index)
+                for name, array in again[sender].for_peer(context.party.index).items():
                     self.repeated.append(Message(*at, name, array))
                 inbox[sender] = {}
-                for name, array in first[sender].for_peer(seat.party.index).items():
+                for name, array in first[sender].for_peer(context.party.index).items():
                     message = Message(*at, name, array)
                     self.seen.append(message)
                     given = self.forge(message)
                     if given is not None:
                         inbox[sender][name] = given
-            randomness = seat.randomness(stage, shard)
-            state = first[seat.party.index].state
-            received.append(stage.round.receive(seat.party, state, Inbox(seat.party, inbox), randomness))
+            randomness = context.randomness(stage, shard)
+            state = first[context.party.index].state
+            received.append(stage.round.receive(context.party, state, Inbox(context.party, inbox), randomness))
         return received
 
 
-def job(layout: Layout, k: int = 3, cipher: Cipher = SMALL, columns_per_shard: int = 4, **fields: Any) -> KMeans:
+def job(
+    layout: Layout, k: int = 3, cipher: SchemeParameters = SMALL, columns_per_shard: int = 4, **fields: Any
+) -> KMeansSteps:
     chosen = CipherConfig.model_construct(scheme=cipher.scheme, bits=cipher.bits)
     kmeans = kmeans_for(layout, k, inertia=False, products="he", cipher=chosen, max_iter=2, tol=0, **fields)
     return replace(kmeans, columns_per_shard=columns_per_shard)
 
 
-def watched(kmeans: KMeans, zeros: float = 0.5, iterations: int = 1, forge: Forge | None = None) -> Watch:
+def watched(kmeans: KMeansSteps, zeros: float = 0.5, iterations: int = 1, forge: Forge | None = None) -> Watch:
     """A run over made-up rows."""
     shape = kmeans.layout.total_rows, kmeans.layout.total_features
     rng = np.random.default_rng(1)
@@ -150,7 +152,7 @@ def of_ciphers(messages: Sequence[Message]) -> list[Message]:
 
 
 @pytest.fixture(scope="module")
-def runs() -> dict[str, tuple[KMeans, Watch]]:
+def runs() -> dict[str, tuple[KMeansSteps, Watch]]:
     """Two iterations by columns, and one by rows, with several shards of both."""
     jobs = {"vertical": job(vertical(9, (3, 4), 4)), "horizontal": job(horizontal((5, 4, 2), 5, 4), 2)}
     return {name: (kmeans, watched(kmeans, iterations=2 if name == "vertical" else 1)) for name, kmeans in jobs.items()}
@@ -161,7 +163,7 @@ LAYOUTS = ["vertical", "horizontal"]
 
 # What crosses.
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_messages_are_as_large_as_the_plan_says(runs: dict[str, tuple[KMeans, Watch]], layout: str) -> None:
+def test_messages_are_as_large_as_the_plan_says(runs: dict[str, tuple[KMeansSteps, Watch]], layout: str) -> None:
     kmeans, watch = runs[layout]
     plan, found = kmeans.plan(), Counter[tuple[int, str, int, int]]()
     for message in watch.seen:
@@ -183,7 +185,7 @@ def test_messages_are_as_large_as_the_plan_says(runs: dict[str, tuple[KMeans, Wa
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_ciphertexts_cross_in_four_stages_and_no_matrix_does(
-    runs: dict[str, tuple[KMeans, Watch]], layout: str
+    runs: dict[str, tuple[KMeansSteps, Watch]], layout: str
 ) -> None:
     _, watch = runs[layout]
     assert {(message.stage, message.name) for message in of_ciphers(watch.seen)} == set(STAGES.items())
@@ -191,7 +193,7 @@ def test_ciphertexts_cross_in_four_stages_and_no_matrix_does(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_send_that_is_repeated_gives_the_same_bytes(runs: dict[str, tuple[KMeans, Watch]], layout: str) -> None:
+def test_a_send_that_is_repeated_gives_the_same_bytes(runs: dict[str, tuple[KMeansSteps, Watch]], layout: str) -> None:
     _, watch = runs[layout]
     assert len(watch.seen) == len(watch.repeated) > 20
     for first, again in zip(watch.seen, watch.repeated, strict=True):
@@ -221,7 +223,7 @@ def test_nothing_that_is_seen_depends_on_how_many_values_are_zero(layout: Layout
 
 # One mask, one use.
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_two_ciphertexts_are_alike(runs: dict[str, tuple[KMeans, Watch]], layout: str) -> None:
+def test_no_two_ciphertexts_are_alike(runs: dict[str, tuple[KMeansSteps, Watch]], layout: str) -> None:
     """But for what is sent to several owners at once."""
     _, watch = runs[layout]
     sent = of_ciphers(watch.seen)
@@ -253,7 +255,7 @@ def test_no_mask_and_no_blind_is_drawn_twice(layout: Layout) -> None:
         (iteration, shard, stage, each)
         for iteration in range(2)
         for shard in range(plan.shards)
-        for stage, blindings in plan.blindings(shard, iteration).items()
+        for stage, blindings in plan.ciphertext_needs(shard, iteration).items()
         for each in blindings
     ]
     assert len(ours) == len(set(ours)) == sum(1 + each.masked for *_, each in made)
@@ -274,9 +276,9 @@ def test_a_label_is_given_once_in_a_round() -> None:
     kmeans = job(vertical(4, (2, 2), 4))
     table = Table.of(deal_plan(kmeans, 1), kmeans.engines.cipher)
     (stage,) = kmeans.encrypt.stages() if kmeans.encrypt else ()
-    drawn, (product, _) = table.seats[0].randomness(stage, 0), kmeans.engines.distance
+    drawn, (product, _) = table.contexts[0].randomness(stage, 0), kmeans.engines.distance
     assert product is not None
-    (label,) = (each.label for each in kmeans.plan().blindings(0, 0)[ENCRYPT] if each.maker == 0)
+    (label,) = (each.label for each in kmeans.plan().ciphertext_needs(0, 0)[ENCRYPT] if each.maker == 0)
     values = np.ones((2, 3), np.uint64)
     drawn.homomorphic().encrypt(label, PARTY, product, values)
     with pytest.raises(ValueError, match="asked for twice in one round"):
@@ -309,11 +311,11 @@ def _factor(key: PublicKey) -> mpz:
     return mpz(own.to_json()["q"], 16)
 
 
-def _cipher(key: PublicKey) -> Cipher:
-    return Cipher(key.scheme, key.bits)
+def _cipher(key: PublicKey) -> SchemeParameters:
+    return SchemeParameters(key.scheme, key.bits)
 
 
-def forged(stage: str, value: Callable[[PublicKey], mpz], cipher: Cipher, message: Message) -> Array:
+def forged(stage: str, value: Callable[[PublicKey], mpz], cipher: SchemeParameters, message: Message) -> Array:
     """shop's last ciphertext in a stage, another one; it is under shop's key, or under payco's where payco decrypts."""
     if (message.stage, message.sender) != (stage, 1) or message.array.dtype.kind != "V":
         return message.array
@@ -323,7 +325,7 @@ def forged(stage: str, value: Callable[[PublicKey], mpz], cipher: Cipher, messag
     return found
 
 
-def refusal(stage: str, forge: Forge, cipher: Cipher = SMALL) -> str:
+def refusal(stage: str, forge: Forge, cipher: SchemeParameters = SMALL) -> str:
     with pytest.raises(RefusedError) as raised:
         watched(job(vertical(5, (2, 2), 3), 2, cipher), forge=forge)
     said = raised.value.sentence
@@ -337,7 +339,7 @@ CASES = [*pairs(STAGES, FORGED, [SMALL]), *pairs((ENCRYPT, UNMASK), ("zero", "no
 
 
 @pytest.mark.parametrize(("stage", "what", "cipher"), CASES)
-def test_what_is_no_ciphertext_is_refused(stage: str, what: str, cipher: Cipher) -> None:
+def test_what_is_no_ciphertext_is_refused(stage: str, what: str, cipher: SchemeParameters) -> None:
     said = refusal(stage, partial(forged, stage, FORGED[what], cipher), cipher)
     assert said == "shop sent something that is no ciphertext under the key that was agreed on"
 
@@ -379,7 +381,7 @@ ROWS, WIDTH = 3, 4
 class Desk:
     """payco has X, of zeros and ones, and shop has Y and the key. `fresh`: masks get a blind, as they should."""
 
-    product: SparseProduct
+    product: HEProductParameters
     seed: bytes = b"desk"
     fresh: bool = True
 
@@ -392,20 +394,22 @@ class Desk:
     def key(self) -> he.PrivateKey:
         return self.rings[1].own
 
-    def at(self, party: int, counts: dict[str, int], encrypted: Ciphers | None = None) -> Keyed:
+    def at(self, party: int, counts: dict[str, int], encrypted: Ciphers | None = None) -> HEOperations:
         where = Address("store.0", 0, "stage", 0)
         tables = Tables(lambda *_: encrypted)  # type: ignore[arg-type, return-value]
-        return Keyed(self.rings[party], tables, 0, where, lambda label: self.made(party, label, counts[label], where))
+        return HEOperations(
+            self.rings[party], tables, 0, where, lambda label: self.made(party, label, counts[label], where)
+        )
 
     def made(self, party: int, label: str, count: int, where: Address) -> Ciphers:
         masked = party == 0
-        blinding = Blinding(label, party, 1, count, self.product, masked)
+        blinding = CiphertextNeed(label, party, 1, count, self.product, masked)
         if self.fresh or not masked:
-            return blind(blinding, self.rings[party], where)
+            return make_ciphertexts(blinding, self.rings[party], where)
         with pytest.MonkeyPatch.context() as patch:
             ones = partial(np.full, fill_value=he.to_ciphers([mpz(1)], self.key.public.size)[0])
             patch.setattr(he, "blinds", lambda key, random: ones(len(random), dtype=f"V{key.size}"))
-            return blind(blinding, self.rings[party], where)
+            return make_ciphertexts(blinding, self.rings[party], where)
 
     def encrypted(self, rows: int) -> Ciphers:
         """Enc(Y), Y always the same."""
@@ -439,8 +443,8 @@ class Desk:
         return cipher * gmpy2.invert(public.raw(self.key.decrypt(cipher)), public.modulus) % public.modulus
 
 
-def small(cipher: Cipher = SMALL, group: int = 1, columns: int = 2) -> SparseProduct:
-    return SparseProduct(cipher, ROWS, 0, 0, WIDTH, columns, 45, group)
+def small(cipher: SchemeParameters = SMALL, group: int = 1, columns: int = 2) -> HEProductParameters:
+    return HEProductParameters(cipher, ROWS, 0, 0, WIDTH, columns, 45, group)
 
 
 X = csr_array(np.array([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 1]], np.uint64))

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from veilmeans.crypto import ring
-from veilmeans.crypto.correlations import And, DaBit, Inject, Kind, MatMul, Mul, Operand, PairAnd, Trunc, part_of
+from veilmeans.crypto.correlations import And, DaBit, Inject, Kind, MatMul, Mul, Operand, PairAnd, Trunc, find_part
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.offline.dealer import corrections_for, deal
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
-from veilmeans.transforms.rounds.interfaces import Need
+from veilmeans.transforms.rounds.interfaces import CorrelationNeed
 from veilmeans.transforms.rounds.trace import ShapeRecorder
 
 HERE = Address("run", 0, "multiply.00.multiply", 4)
@@ -41,7 +41,7 @@ def stores(folder: Path, parties: int, kind: Kind, number: int = 0) -> list[Stor
     seeds = [bytes([i]) * 32 for i in range(parties)]
     manifest = Manifest("october", runs=number + 1, iterations=1, rows=5, plan="")
     made = [TripleStore.create(folder / str(i), manifest, seed) for i, seed in enumerate(seeds)]
-    needs = {HERE.stage: (Need("", kind),)}
+    needs = {HERE.stage: (CorrelationNeed("", kind),)}
     dealt = deal(seeds, "october", number, HERE, needs)
     for party, arrays in dealt.items():
         made[party].write_corrections(number, HERE.iteration, HERE.shard, arrays)
@@ -58,16 +58,17 @@ def shares_of(runs: list[StoreRun], kind: Kind) -> dict[str, list[Array]]:
     """Part -> the shares of its holders."""
     each = [AddressedRandomness(i, b"s" * 32, run, HERE) for i, run in enumerate(runs)]
     return {
-        part.name: [each[i].correlated(kind, part.name) for i in part.holders] for part in (*kind.free(), *kind.bound())
+        part.name: [each[i].correlated(kind, part.name) for i in part.holders]
+        for part in (*kind.uniform_parts(), *kind.determined_parts())
     }
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_shares_of_all_parties_are_correlated(tmp_path: Path, kind: Kind) -> None:
     shares = shares_of(stores(tmp_path, 4, kind), kind)
-    parts = {part.name: part for part in (*kind.free(), *kind.bound())}
+    parts = {part.name: part for part in (*kind.uniform_parts(), *kind.determined_parts())}
     values = {name: parts[name].total(arrays) for name, arrays in shares.items()}
-    for name, value in kind.determine({part.name: values[part.name] for part in kind.free()}).items():
+    for name, value in kind.determine({part.name: values[part.name] for part in kind.uniform_parts()}).items():
         np.testing.assert_array_equal(values[name], value)
     for name, arrays in shares.items():
         assert all((array.shape, array.dtype) == (parts[name].shape, parts[name].dtype) for array in arrays)
@@ -191,6 +192,6 @@ def test_a_trace_records_what_was_asked_for_and_draws_nothing() -> None:
         assert (found.shape, found.dtype) == ((3, 1), np.uint64)
         assert not found.any()
     assert recorder.scoped("0/").scoped("1/").correlated(bits, "c0").dtype == np.uint8
-    assert list(recorder.needs) == [Need("", kind), Need("0/1/", bits)]
+    assert list(recorder.needs) == [CorrelationNeed("", kind), CorrelationNeed("0/1/", bits)]
     assert [need.label("a") for need in recorder.needs] == ["mul.a", "0/1/and.a"]
-    assert part_of(bits, "c0") == bits.bound()[0]
+    assert find_part(bits, "c0") == bits.determined_parts()[0]

@@ -26,7 +26,7 @@ from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.rounds.executor import run_bare
-from veilmeans.transforms.rounds.party_context import Seat
+from veilmeans.transforms.rounds.party_context import PartyContext
 
 
 def finish(processes: Mapping[str, BaseProcess], folder: Path) -> None:
@@ -68,11 +68,11 @@ def all_bare(
 ) -> list[dict[int, Arrays]]:
     """Everyone's shares at the end, by the bare executor over one board."""
     board = Board()
-    seats = [
-        replace(Seat(config, "chain").open(), exchange=board, triples=store)
+    contexts = [
+        replace(PartyContext(config, "chain").open(), exchange=board, triples=store)
         for config, store in zip(configs.values(), stores, strict=True)
     ]
-    states = in_parallel([lambda i=i: run_bare(chain(ROUNDS), seats[i], held[i]) for i in range(len(seats))])
+    states = in_parallel([lambda i=i: run_bare(chain(ROUNDS), contexts[i], held[i]) for i in range(len(contexts))])
     for config in configs.values():
         close_exchange(config)
     return states

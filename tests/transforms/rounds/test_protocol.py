@@ -15,9 +15,9 @@ from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
-from veilmeans.transforms.primitives.share_and_open import REVEAL, SHARE
+from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.party_context import OpenSeat, Seat, send
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, send
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, local, require, together
 from veilmeans.transforms.rounds.stage_metrics import Tally
 
@@ -82,17 +82,19 @@ def claimed(folder: Path, number: int = 0) -> StoreRun:
     return TripleStore.create(folder, manifest, bytes(32)).claim(number, f"run{number}", "data")
 
 
-def seat(seed: bytes, store: StoreRun | None = None) -> OpenSeat:
-    return OpenSeat(Party(1, NAMES), "run", 0, Board(), seed, store, Scratch("value"), 1.0)
+def context(seed: bytes, store: StoreRun | None = None) -> OpenPartyContext:
+    return OpenPartyContext(Party(1, NAMES), "run", 0, Board(), seed, store, Scratch("value"), 1.0)
 
 
-@pytest.mark.parametrize("protocol", [SHARE, MULTIPLY, REVEAL], ids=lambda p: p.name)
+@pytest.mark.parametrize("protocol", [SHARE, MULTIPLY, OPEN], ids=lambda p: p.name)
 def test_a_retry_sends_the_same_bytes_and_goes_on_with_the_same_state(tmp_path: Path, protocol: Protocol) -> None:
     x = np.arange(20, dtype=ring.DTYPE).reshape(10, 2)
     store = claimed(tmp_path)
     (stage,) = protocol.stages()
     seed = os.urandom(32)
-    (state, first), (again, second) = (send(seat(seed, store), stage, 7, {"x": x, "y": x}, Tally()) for _ in range(2))
+    (state, first), (again, second) = (
+        send(context(seed, store), stage, 7, {"x": x, "y": x}, Tally()) for _ in range(2)
+    )
     assert [(m.key, m.payload.to_pybytes()) for m in first] == [(m.key, m.payload.to_pybytes()) for m in second]
     assert {name: array.tobytes() for name, array in state.items()} == {n: a.tobytes() for n, a in again.items()}
 
@@ -100,7 +102,7 @@ def test_a_retry_sends_the_same_bytes_and_goes_on_with_the_same_state(tmp_path: 
 @pytest.mark.parametrize("protocol", [SHARE, MULTIPLY], ids=lambda p: p.name)
 def test_two_shards_and_two_stages_never_share_a_mask(tmp_path: Path, protocol: Protocol) -> None:
     zeros = np.zeros((10, 2), ring.DTYPE)
-    here = seat(bytes(32), claimed(tmp_path))
+    here = context(bytes(32), claimed(tmp_path))
     sent: list[Array] = []
     for stage in (protocol * 2).stages():
         for shard in range(2):
@@ -114,8 +116,8 @@ def test_two_shards_and_two_stages_never_share_a_mask(tmp_path: Path, protocol: 
 def test_two_runs_of_a_store_never_share_a_mask_and_one_that_goes_on_uses_its_own_again(tmp_path: Path) -> None:
     zeros = np.zeros((10, 2), ring.DTYPE)
     (stage,) = MULTIPLY.stages()
-    seats = [seat(bytes(32), claimed(tmp_path, number)) for number in (0, 1, 0)]
-    sent = [send(each, stage, 0, {"x": zeros, "y": zeros}, Tally())[1][0].payload for each in seats]
+    contexts = [context(bytes(32), claimed(tmp_path, number)) for number in (0, 1, 0)]
+    sent = [send(each, stage, 0, {"x": zeros, "y": zeros}, Tally())[1][0].payload for each in contexts]
     values = np.concatenate([array.reshape(-1) for payload in sent[:2] for array in from_stream(payload).values()])
     assert len(np.unique(values)) == len(values) == 2 * 2 * 20
     assert sent[0].equals(sent[2])
@@ -128,13 +130,13 @@ def test_a_round_that_asks_for_one_mask_twice_is_refused() -> None:
 
     (stage,) = Protocol("p", (Round("r", careless, keep_inbox, "x"),)).stages()
     with pytest.raises(ValueError, match=r"'mask' of run/0/p\.00\.r/3 is asked for twice"):
-        send(seat(bytes(32)), stage, 3, {"x": one(1), "y": one(2)}, Tally())
+        send(context(bytes(32)), stage, 3, {"x": one(1), "y": one(2)}, Tally())
 
 
 def test_a_tally_counts_messages_and_bytes() -> None:
     tally = Tally()
     (stage,) = SHARE.stages()
-    _, messages = send(seat(bytes(32)), stage, 0, {"x": np.zeros((10, 2), ring.DTYPE)}, tally)
+    _, messages = send(context(bytes(32)), stage, 0, {"x": np.zeros((10, 2), ring.DTYPE)}, tally)
     assert tally.messages == 2
     assert tally.bytes_sent == sum(message.payload.size for message in messages) > 2 * 160
 
@@ -159,7 +161,7 @@ def test_what_is_opened_is_the_sum_of_all_parts() -> None:
 
 
 def test_protocols_concatenate_and_their_stages_have_names_of_their_own() -> None:
-    protocol = (SHARE + MULTIPLY * 2 + REVEAL).named("p")
+    protocol = (SHARE + MULTIPLY * 2 + OPEN).named("p")
     assert len(protocol) == 4
     names = [stage.name for stage in protocol.stages()]
     assert names == ["p.00.share", "p.01.multiply", "p.02.multiply", "p.03.reveal"]
@@ -174,7 +176,7 @@ def test_a_seat_may_be_pickled_and_holds_no_secret_but_an_open_one_may_not(tmp_p
     configs = make_configs(tmp_path, kind="files", triples=TRIPLES)
     nothing: Arrays = {"x": one(0), "y": one(0)}
     dealt = deal_stores([c.store_folder for c in configs.values()], MULTIPLY, [{0: nothing}] * 2)
-    config, here = configs["payco"], Seat(configs["payco"], "binding", store_number=0)
+    config, here = configs["payco"], PartyContext(configs["payco"], "binding", store_number=0)
     pickled = pickle.dumps(here)
     assert pickle.loads(pickled) == here  # noqa: S301
     opened = here.open()
@@ -190,7 +192,15 @@ def test_a_seat_may_be_pickled_and_holds_no_secret_but_an_open_one_may_not(tmp_p
 def test_masks_depend_on_the_data_they_cover_and_on_the_run(tmp_path: Path) -> None:
     config = make_configs(tmp_path, kind="files")["payco"]
     other = config.model_copy(update={"run": "other"})
-    seeds = [s.open().seed for s in (Seat(config, "a"), Seat(config, "b"), Seat(other, "a"), Seat(config, "a"))]
+    seeds = [
+        s.open().seed
+        for s in (
+            PartyContext(config, "a"),
+            PartyContext(config, "b"),
+            PartyContext(other, "a"),
+            PartyContext(config, "a"),
+        )
+    ]
     assert len(set(seeds)) == 3
     assert seeds[0] == seeds[3]
 

@@ -18,15 +18,15 @@ from support.parties import NAMES, run_parties, split
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Mul
 from veilmeans.schemas.arrays import Arrays, from_stream, nbytes
-from veilmeans.schemas.kmeans_config import EnginesConfig
+from veilmeans.schemas.kmeans_config import ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.column_sums import product_protocol
 from veilmeans.transforms.offline.requirements import Over
 from veilmeans.transforms.primitives.multiply import MULTIPLY
-from veilmeans.transforms.primitives.share_and_open import REVEAL
-from veilmeans.transforms.rounds.interfaces import Need
+from veilmeans.transforms.primitives.share_and_open import OPEN
+from veilmeans.transforms.rounds.interfaces import CorrelationNeed
 from veilmeans.transforms.rounds.protocol import Protocol
-from veilmeans.transforms.rounds.trace import NotAffineError, Shapes, carried_on, table, trace, trace_rows
+from veilmeans.transforms.rounds.trace import NotAffineError, Shapes, extrapolate, table, trace, trace_rows
 
 
 def shapes_of(states: list[Arrays]) -> list[Shapes]:
@@ -34,7 +34,7 @@ def shapes_of(states: list[Arrays]) -> list[Shapes]:
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])
-@pytest.mark.parametrize("protocol", [product_protocol(0, 1), product_protocol(0, 1) + REVEAL], ids=lambda p: p.name)
+@pytest.mark.parametrize("protocol", [product_protocol(0, 1), product_protocol(0, 1) + OPEN], ids=lambda p: p.name)
 def test_a_trace_says_the_bytes_that_a_run_sends(tmp_path: Path, parties: int, protocol: Protocol) -> None:
     states: list[Arrays] = [{"x": np.ones((7, i + 1), ring.DTYPE)} for i in range(parties)]
     _, board = run_parties(protocol, [{0: state} for state in states], tmp_path)
@@ -49,11 +49,11 @@ def test_a_trace_says_which_triples_are_needed() -> None:
     traced = trace(product_protocol(0, 1), [{"x": ((7, 2), "uint64")}] * 3)
     assert [(stage.name, stage.needs) for stage in traced] == [
         ("sums.00.share", ()),
-        ("sums.01.multiply", (Need("", Mul(3, (7, 1))),)),
+        ("sums.01.multiply", (CorrelationNeed("", Mul(3, (7, 1))),)),
     ]
     assert traced[1].sent == (2 * 2 * 7 * 8,) * 3  # e and f of seven rows to two peers
     chain = trace(MULTIPLY * 3, shapes_of([{"x": share, "y": share} for share in split(np.zeros(4, ring.DTYPE), 2)]))
-    assert [stage.needs for stage in chain] == [(Need("", Mul(2, (4,))),)] * 3
+    assert [stage.needs for stage in chain] == [(CorrelationNeed("", Mul(2, (4,))),)] * 3
 
 
 @pytest.mark.parametrize(("party", "shared"), [(0, ("8.0", "80")), (1, ("16.0", "160"))])
@@ -72,11 +72,11 @@ def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: t
     st.integers(140, 700),
     st.integers(1, 5),
     st.sampled_from([vertical(700, (2, 3), 700), vertical(700, (1, 2, 1), 700), horizontal((700, 700), 2, 700)]),
-    st.sampled_from(["beaver", "he", {"payco": EnginesConfig(distance="he", update="beaver")}]),
+    st.sampled_from(["beaver", "he", {"payco": ProductEnginesConfig(distance="he", update="beaver")}]),
 )
 def test_what_is_carried_on_is_what_would_be_traced(rows: int, k: int, layout: Layout, products: Any) -> None:
     kmeans = kmeans_for(layout, k, products=products)
-    block = replace(layout.places()[0].block, rows=rows)
+    block = replace(layout.row_shards()[0].block, rows=rows)
     for work in kmeans.plan().works:
         if work.over is Over.ROWS:
             assert work.trace(block) == trace(work.protocol, work.shapes(block))
@@ -93,8 +93,8 @@ def test_shapes_that_do_not_grow_evenly_are_traced_as_they_are() -> None:
 
 
 def test_numbers_are_carried_on_through_tuples_and_dataclasses() -> None:
-    one, two = (Need("s", Mul(2, (rows, 3))) for rows in (8, 16))
-    assert carried_on((one, "x", 5), (two, "x", 4), 3) == (Need("s", Mul(2, (32, 3))), "x", 2)
+    one, two = (CorrelationNeed("s", Mul(2, (rows, 3))) for rows in (8, 16))
+    assert extrapolate((one, "x", 5), (two, "x", 4), 3) == (CorrelationNeed("s", Mul(2, (32, 3))), "x", 2)
     for first, second in ((1, "1"), ("a", "b"), ((1,), (1, 2)), (1.5, 2.5)):
         with pytest.raises(NotAffineError):
-            carried_on(first, second, 3)
+            extrapolate(first, second, 3)

@@ -34,17 +34,17 @@ from veilmeans.crypto import prg, ring
 from veilmeans.crypto.correlations import And, Mul
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
-from veilmeans.schemas.layout import Block
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.a2b import Decomposition, to_boolean
-from veilmeans.transforms.primitives.argmin_tree import Tree, minimum
-from veilmeans.transforms.primitives.bit_injection import inject, to_arithmetic
+from veilmeans.transforms.primitives.a2b import Decomposition, a2b
+from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
+from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.divide import Division, divide, reciprocal
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
-from veilmeans.transforms.primitives.share_and_open import REVEAL, SHARE
+from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
-from veilmeans.transforms.products.cross_product import CrossProduct, block_state, cross, mask_operand
+from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, together
 
@@ -86,12 +86,12 @@ def on_bits(parties: int, *rounds: Round) -> Case:
     )
 
 
-def on_distances(parties: int, k: int, tree: Tree) -> Case:
+def on_distances(parties: int, k: int, tree: ArgminTree) -> Case:
     def begin(which: int, rows: int) -> list[Arrays]:
         rising = [words(parties, which * (CONSTANT - 1000 * i), (rows,)) for i in range(k)]
         return states(d=[np.stack(each) for each in zip(*rising, strict=True)])
 
-    return Case(minimum(tree, k, parties), parties, begin)
+    return Case(argmin(tree, k, parties), parties, begin)
 
 
 def on_matrices(parties: int) -> Case:
@@ -102,7 +102,7 @@ def on_matrices(parties: int) -> Case:
     def begin(which: int, rows: int) -> list[Arrays]:
         y, c = (words(parties, which * CONSTANT, shape) for shape in ((32, 32), (rows // 32, 32)))
         right = {f"y{i}": y for i in range(parties)} | {f"c{i}": c for i in range(parties)}
-        block = [block_state(Block(rows // 32, (32,) * parties))["block"]] * parties
+        block = [shape_to_state(ShardShape(rows // 32, (32,) * parties))["block"]] * parties
         return states(x=[np.full((rows // 32, 32), which * CONSTANT, ring.DTYPE)] * parties, block=block, **right)
 
     return Case(protocol.named("cross"), parties, begin)
@@ -131,16 +131,16 @@ CASES: dict[str, Case] = {
         "sign with dropped bits": on_words(m, sign(Comparison("x", "b", 40, drop=16, offset=-1), m), "x"),
         "inject": on_bits(m, inject("b", "x", "z")),
         "two injections together": on_bits(m, together("both", inject("b", "x", "z"), inject("b", "y", "t"))),
-        "b2a": on_bits(m, to_arithmetic("b", "x", "z")),
-        "minimum of 5 and its value": on_distances(m, 5, Tree(least="m", compare_bits=63)),
-        "a2b": on_words(m, to_boolean(Decomposition("x", "b"), m), "x"),
+        "b2a": on_bits(m, b2a("b", "x", "z")),
+        "minimum of 5 and its value": on_distances(m, 5, ArgminTree(least="m", compare_bits=63)),
+        "a2b": on_words(m, a2b(Decomposition("x", "b"), m), "x"),
         "truncate": on_words(m, truncate(Truncation("x", 20)), "x"),
         "truncate exactly": on_words(m, truncate_exactly(Truncation("x", 20)), "x"),
         "cross": on_matrices(m),
         "divide": on_counts(m),
     }.items()
 } | {
-    "minimum of 3, M = 2": on_distances(2, 3, Tree(compare_bits=16)),
+    "minimum of 3, M = 2": on_distances(2, 3, ArgminTree(compare_bits=16)),
     "truncate exactly by much, M = 2": on_words(2, truncate_exactly(Truncation("x", 40)), "x"),
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -267,7 +267,7 @@ def test_a_mask_used_twice_is_found_though_all_messages_are_uniform_together() -
 
 
 def test_an_opened_product_is_found_though_its_shares_are_uniform() -> None:
-    public, _ = watched(on_words(2, (MULTIPLY + REVEAL).named("p"), "x", "y"), 1)
+    public, _ = watched(on_words(2, (MULTIPLY + OPEN).named("p"), "x", "y"), 1)
     found = not_uniform(public)
     assert "p.01.reveal opened x (add)" in found
     assert all(each.startswith("p.01.reveal opened x") for each in found)
@@ -313,7 +313,7 @@ class Book:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.drawn: dict[tuple[bytes, Address, str], set[tuple[tuple[int, ...], str]]] = {}
-        self.places: dict[tuple[bytes, Address, str], set[Place]] = {}
+        self.row_shards: dict[tuple[bytes, Address, str], set[Place]] = {}
         self.game: Game | None = None
         monkeypatch.setattr(prg, "uniform", partial(self._note, prg.uniform))
 
@@ -332,7 +332,7 @@ class Book:
         party, stage = self.game.where
         if party >= 0:
             place = (party, self.game.iteration, self.game.shard, stage)
-            self.places.setdefault((seed, address, label), set()).add(place)
+            self.row_shards.setdefault((seed, address, label), set()).add(place)
         return uniform(seed, address, label, shape, dtype)
 
     def play(self, case: Case, protocol: Protocol, iterations: int = 2, shards: int = 2) -> None:
@@ -349,7 +349,7 @@ class Book:
         wrong = [
             f"{where} {label}: shapes {found}" for (_, where, label), found in self.drawn.items() if len(found) > 1
         ]
-        for (_, address, label), places in self.places.items():
+        for (_, address, label), places in self.row_shards.items():
             fixed = address.stage == "operand"
             allowed = len({(party, shard) for party, _, shard, _ in places}) if fixed else len(places)
             if allowed > 1:
@@ -362,7 +362,7 @@ def test_no_address_is_used_twice(case: Case, monkeypatch: pytest.MonkeyPatch) -
     """Over iterations, shards and stages; and what the dealer expands has the parties' shapes."""
     book = Book(monkeypatch)
     book.play(case, case.protocol)
-    assert len({place for places in book.places.values() for place in places}) >= 4 * (case.parties - 1)
+    assert len({place for places in book.row_shards.values() for place in places}) >= 4 * (case.parties - 1)
     assert book.reused() == []
 
 
@@ -379,7 +379,7 @@ def test_a_protocol_played_twice_in_a_row_draws_anew(case: Case, monkeypatch: py
     book.play(case, case.protocol.then(again) + case.protocol, 1, 1)
     assert book.reused() == []
     drawn, drawn_once = (
-        [label for _, address, label in each.places if address.stage != "operand"] for each in (book, once)
+        [label for _, address, label in each.row_shards if address.stage != "operand"] for each in (book, once)
     )
     assert sorted(drawn) == sorted(drawn_once * 2)
 
@@ -388,10 +388,10 @@ def test_only_the_mask_of_a_fixed_operand_lasts(monkeypatch: pytest.MonkeyPatch)
     book = Book(monkeypatch)
     book.play(CASES["cross, M = 3"], CASES["cross, M = 3"].protocol)
     lasting = {
-        (address.iteration, address.stage, label) for _, address, label in book.places if address.stage == "operand"
+        (address.iteration, address.stage, label) for _, address, label in book.row_shards if address.stage == "operand"
     }
     assert lasting == {(0, "operand", f"matmul.{i}.{j}.u") for i in range(3) for j in range(3) if i != j}
-    for (_, address, label), places in book.places.items():
+    for (_, address, label), places in book.row_shards.items():
         if address.stage == "operand":
             assert {party for party, *_ in places} == {int(label.split(".")[1])}
             assert {(i, stage) for _, i, _, stage in places} == {(0, "cross.00.operand"), (1, "cross.00.operand")}
