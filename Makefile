@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint docs bench bench-sparse test-data test-flink test-sklearn clean
+.PHONY: demo test test-fast lint docs bench bench-sparse test-data test-flink test-sklearn clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
+# Everything that needs no more than this machine: under ten minutes on two cores.
+NEEDS_MORE := flink or prism or data or sklearn
 test: $(READY)
-	$(BIN)/python -m pytest -m "not flink and not prism and not data and not sklearn" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
+
+# Without the tests that start processes: under two minutes.
+test-fast: $(READY)
+	$(BIN)/python -m pytest -m "not processes and not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -20,7 +26,7 @@ lint: $(READY)
 
 # The package's docstrings as pages, from build/docs/index.html on.
 docs: $(READY)
-	$(BIN)/pdoc --output-directory build/docs veilmeans
+	$(BIN)/python docs/api_pages.py build/docs
 
 bench: $(READY)
 	mkdir -p benchmarks/results
@@ -41,7 +47,7 @@ test-data: $(READY)
 	$(BIN)/python -m pytest -m data
 
 test-flink: $(READY)
-	$(BIN)/python tests/support/beam_runners.py
+	PYTHONPATH=tests $(BIN)/python -m support.beam_runners
 	$(BIN)/python -m pytest -m "flink or prism"
 
 # scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.

@@ -30,7 +30,9 @@ setup(
         "pydantic>=2.10,<3",
         "pyyaml>=6.0.2,<7",
         "rich>=14,<16",
+        "ruamel.yaml>=0.18,<0.20",
         "scipy>=1.14,<1.18",
+        "tenacity>=9,<10",
         "typer>=0.20,<1",
     ],
     extras_require={

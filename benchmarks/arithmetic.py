@@ -1,8 +1,8 @@
-"""What the arithmetic costs, without Beam and network: comparisons, F_min^k, products mod 2^64, the dealer.
+"""Cost of the arithmetic without Beam and network: comparisons, F_min^k, products mod 2^64, the dealer.
 
-All parties run in step in this one process, and their work is counted together; a party expands its triples from its
-seed as in a real run, and the corrections lie in memory. Seconds are of one core (time.process_time), the
-least of some tries.
+All parties run in one process, round by round, and their work is counted together; a party expands its triples from its
+seed as in a real run, and the corrections are in memory. Seconds are of one core (time.process_time), the least of a
+few repetitions.
 """
 
 import os
@@ -14,14 +14,14 @@ from functools import partial
 import numpy as np
 from scipy.sparse import csr_array, random_array
 
-from benchmarks.report import Figure, parser, publish
+from benchmarks.figures import Figure, parser, publish
 from veilmeans.crypto import bits, ring
 from veilmeans.crypto import ring_matmul as products
 from veilmeans.io.storage.triple_store import correction_name, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.dealer import deal
+from veilmeans.transforms.offline.dealer import deal_corrections
 from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
@@ -39,7 +39,7 @@ STORE = "bench"
 
 @dataclass
 class MemoryStore:
-    """What a round asks of a party's triple store: its seed, and the corrections in memory."""
+    """A party's triple store in memory: its seed and the corrections."""
 
     seed: bytes
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class MemoryStore:
 
 
 def seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Processor seconds, the least of some tries after one to warm up."""
+    """Processor seconds: the least of a few repetitions after one to warm up."""
     work()
     return min(_timed(work) for _ in range(repeats))
 
@@ -75,9 +75,9 @@ def traced(protocol: Protocol, shape: tuple[int, ...], name: str) -> list[StageT
 
 
 def fill(stores: Sequence[MemoryStore], stages: Sequence[StageTrace]) -> None:
-    """The dealer's work, from shapes only."""
+    """Deal the corrections of these stages, from shapes only."""
     needs = {stage.name: stage.needs for stage in stages}
-    for party, arrays in deal([store.seed for store in stores], STORE, 0, address(""), needs).items():
+    for party, arrays in deal_corrections([store.seed for store in stores], STORE, 0, address(""), needs).items():
         stores[party].arrays = arrays
 
 
@@ -86,7 +86,7 @@ def new_stores() -> list[MemoryStore]:
 
 
 def step(stage: Stage, stores: Sequence[MemoryStore], states: Sequence[Arrays]) -> list[Arrays]:
-    """One round of all parties: every send, then every receive."""
+    """Run one round of all parties: every send, then every receive."""
     parties = [Party(i, tuple("ab")) for i in range(PARTIES)]
 
     def randomness(party: Party) -> AddressedRandomness:
@@ -102,7 +102,7 @@ def step(stage: Stage, stores: Sequence[MemoryStore], states: Sequence[Arrays]) 
 
 
 def run(protocol: Protocol, stores: Sequence[MemoryStore], states: Sequence[Arrays]) -> list[Arrays]:
-    """All rounds of all parties."""
+    """Run all rounds of all parties."""
     after = list(states)
     for stage in protocol.stages():
         after = step(stage, stores, after)
@@ -120,7 +120,7 @@ def shared(values: ring.Ring, name: str) -> list[Arrays]:
 
 
 def comparisons(width: int, rate: float | None, most_bytes: float, most_rounds: int | None) -> list[Figure]:
-    """Comparisons of `width` bits: how many in a second, bytes, rounds, and what the dealer makes for them."""
+    """Comparisons of `width` bits: number in a second, bytes, rounds, and the dealer's work for them."""
     protocol = sign(Comparison("x", "b", width), PARTIES)
     stages = traced(protocol, (COUNT,), "x")
     stores = new_stores()
@@ -141,10 +141,10 @@ def comparisons(width: int, rate: float | None, most_bytes: float, most_rounds: 
 
 
 def check_signs(states: Sequence[Arrays], values: ring.Ring) -> None:
-    """A benchmark of wrong results would be worth nothing."""
+    """Fail if the results are wrong."""
     packed: bits.Packed = np.bitwise_xor(states[0]["b"], states[1]["b"])
-    found = bits.unpack(packed, values.size)
-    if not np.array_equal(found, ring.decode(values) < 0):
+    signs = bits.unpack(packed, values.size)
+    if not np.array_equal(signs, ring.decode(values) < 0):
         raise ArithmeticError("the comparison gives wrong signs")
 
 

@@ -1,4 +1,4 @@
-"""What Beam costs: seconds and bytes per round, the Beam executor against the bare one, on DirectRunner.
+"""Cost of Beam: seconds and bytes per round, the Beam executor against the bare one, on DirectRunner.
 
 One party and a fake peer that deals messages from memory, so that neither the network nor the peer is measured. A round
 masks one column, sends it and adds what comes back; the state is 16,384 rows × 5 uint64 per shard. Seconds per round
@@ -19,17 +19,17 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.report import Figure, parser, publish
+from benchmarks.figures import Figure, parser, publish
 from veilmeans.crypto import ring
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.pipelines.session.beam_runner import CachedOptions
 from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
-from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.transforms.rounds.beam_patches import CachedOptions
+from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent
@@ -40,18 +40,18 @@ RUN = "bench"
 
 
 class FakePeer:
-    """Takes every message, and deals the same one for each."""
+    """A peer that takes every message and answers each with the same one."""
 
     payload = to_stream({"m": np.ones(ROWS, ring.DTYPE)})
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
-        """Nobody is there."""
+        """Drop the messages."""
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         del key, timeout
         return self.payload
 
-    def collect(self, run: str, before: int | None = None) -> int:
+    def drop_messages(self, run: str, before: int | None = None) -> int:
         del run, before
         return 0
 
@@ -63,8 +63,8 @@ class FakePeer:
 
 
 @dataclass(frozen=True)
-class BenchSeat(PartyContext):
-    """A seat at a table with the fake peer."""
+class BenchContext(PartyContext):
+    """The context of a party with the fake peer."""
 
     root: str = "value"
 
@@ -96,7 +96,7 @@ def _element(shard: int) -> tuple[int, Shard]:
 
 
 def run_bare_rounds(shards: int, rounds: int) -> None:
-    run_bare(protocol(rounds), _seat("value").open(), {i: _state(i) for i in range(shards)})
+    run_rounds(protocol(rounds), _context("value").open(), {i: _state(i) for i in range(shards)})
 
 
 def run_beam_rounds(shards: int, root: str, rounds: int, workers: int = 1) -> None:
@@ -111,22 +111,22 @@ def build(shards: int, root: str, rounds: int, workers: int = 1) -> beam.Pipelin
         pipeline
         | beam.Create(range(shards))
         | beam.Map(_element).with_output_types(tuple[int, Shard])
-        | RunProtocol(protocol(rounds), _seat(root))
-        | beam.Map(_forget)
+        | RunProtocol(protocol(rounds), _context(root))
+        | beam.Map(_drop)
     )
     return pipeline
 
 
-def _forget(element: tuple[int, Shard]) -> None:
+def _drop(element: tuple[int, Shard]) -> None:
     del element
 
 
-def _seat(root: str) -> BenchSeat:
-    return BenchSeat(config=None, binding="", root=root)  # type: ignore[arg-type]
+def _context(root: str) -> BenchContext:
+    return BenchContext(config=None, binding="", root=root)  # type: ignore[arg-type]
 
 
 def per_round(run: Callable[[int], object], repeats: int = 3) -> float:
-    """Milliseconds of one more round; the best of some tries."""
+    """Milliseconds of one more round; the best of a few repetitions."""
     best = float("inf")
     run(1)
     for _ in range(repeats):
@@ -152,7 +152,7 @@ def scratch_folder() -> Iterator[str]:
 
 
 def measure(shards: int) -> list[Figure]:
-    """Bare and Beam, state kept in memory, in scratch files, and sent by value."""
+    """Measure the bare and the Beam executor, with states in memory, in scratch files, and sent by value."""
     megabytes = shards * ROWS * COLUMNS * 8 / 1e6
     label = f"{shards} shards, {megabytes:,.0f} MB of state"
     target = FIXED_MS + MS_PER_MB * megabytes

@@ -1,4 +1,4 @@
-"""Line charts as an SVG file: panels side by side, a logarithmic axis upwards, named places along the other."""
+"""Line charts as an SVG file: panels side by side, a logarithmic axis upwards, labels along the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ _COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#8d5fb0", "#b8860b", "#555555")
 
 @dataclass(frozen=True)
 class Panel:
-    """`lines`: a name and a value for each place; what is not above zero is left out."""
+    """A chart of lines: a name and a value for each label. Values that are not above zero are left out."""
 
     title: str
     along: str
-    row_shards: Sequence[str]
+    labels: Sequence[str]
     lines: dict[str, Sequence[float]]
 
 
 def write_svg(file: Path, panels: Sequence[Panel]) -> None:
-    """All panels in one row."""
+    """Write all panels in one row."""
     drawn = [f'<g transform="translate({i * _WIDTH},0)">{_draw(panel)}</g>' for i, panel in enumerate(panels)]
     size = f'width="{_WIDTH * len(panels)}" height="{_HEIGHT}"'
     style = 'font-family="sans-serif" font-size="11"'
@@ -35,8 +35,8 @@ def _draw(panel: Panel) -> str:
     high = max(low + 1, ceil(log10(max(values, default=1))))
     width, bottom = _WIDTH - _LEFT - 20, _HEIGHT - _BOTTOM
 
-    def across(place: int) -> float:
-        return _LEFT + width * (place + 0.5) / len(panel.row_shards)
+    def across(position: int) -> float:
+        return _LEFT + width * (position + 0.5) / len(panel.labels)
 
     def up(value: float) -> float:
         return bottom - (bottom - _TOP) * (log10(value) - low) / (high - low)
@@ -46,7 +46,7 @@ def _draw(panel: Panel) -> str:
         height = up(10.0**power)
         parts.append(f'<path d="M{_LEFT},{height:.1f}h{width}" stroke="#dddddd"/>')
         parts.append(_text(_LEFT - 6, height + 4, f"{10.0**power:g}", "end"))
-    parts += [_text(across(i), bottom + 16, place) for i, place in enumerate(panel.row_shards)]
+    parts += [_text(across(i), bottom + 16, label) for i, label in enumerate(panel.labels)]
     for number, (name, line) in enumerate(panel.lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         points = [f"{across(i):.1f},{up(value):.1f}" for i, value in enumerate(line) if value > 0]

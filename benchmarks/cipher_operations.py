@@ -1,8 +1,8 @@
-"""What the homomorphic engine's operations cost on one core, without Beam and network.
+"""Cost of the homomorphic engine's operations on one core, without Beam and network.
 
 The public numbers are those of a job of 10^6 rows, k = 4, Okamoto–Uchiyama with 2048 bits; tables of powers are as wide
 as the engine makes them for so many rows, and what the offline phase makes is made beforehand. Owner and peer call what
-their rounds call. Seconds are of one core, the least of some tries.
+their rounds call. Seconds are of one core, the least of a few repetitions.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from benchmarks.arithmetic import seconds
-from benchmarks.report import Figure
+from benchmarks.figures import Figure
 from veilmeans.crypto import ring
 from veilmeans.crypto.fixed_point import FRACTION_BITS
 from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
-from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.crypto.ring_matmul import sparse_matmul
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
@@ -25,7 +25,7 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
 from veilmeans.transforms.products.engine_parameters import HEBounds
-from veilmeans.transforms.rounds.he_operations import HEOperations, Tables
+from veilmeans.transforms.rounds.he_operations import HEOperations, PowerTableCache
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed
 
 JOB_ROWS, CLUSTERS, ITERATIONS, NONZEROS = 1_000_000, 4, 10, 10
@@ -37,45 +37,45 @@ PHE_ROWS = 3
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A sparse matrix of the owner's."""
+class MatrixKind:
+    """A kind of sparse matrix that the owner has."""
 
     name: str
     columns: int
-    whole: bool
+    integer_valued: bool
     rate: float
-    """Rows in a second that are asked of the owner."""
+    """Target of the owner: rows in a second."""
 
     @property
     def product(self) -> HEProductParameters:
-        """As the engine has it for a job of `JOB_ROWS`."""
+        """The product's parameters in a job of `JOB_ROWS`."""
         layout = Layout(True, (JOB_ROWS,) * 2, (self.columns,) * 2, 65_536)
-        return HEBounds(layout, CLUSTERS, FRACTION_BITS, (self.whole,) * 2, ITERATIONS).distance(0, CIPHER)
+        return HEBounds(layout, CLUSTERS, FRACTION_BITS, (self.integer_valued,) * 2, ITERATIONS).distance(0, CIPHER)
 
     def matrix(self, rows: int) -> csr_array:
         """Ten nonzeros in a row, each in a tenth of the columns of its own: of 20 bits, or 1."""
         rng, tenth = np.random.default_rng(1), self.columns // NONZEROS
         indices = np.arange(NONZEROS) * tenth + rng.integers(0, tenth, (rows, NONZEROS))
-        low, high = (1, 2) if self.whole else (1 << 19, 1 << 20)
+        low, high = (1, 2) if self.integer_valued else (1 << 19, 1 << 20)
         values = rng.integers(low, high, rows * NONZEROS, np.uint64) << ring.DTYPE(self.product.shift)
         indptr = np.arange(0, rows * NONZEROS + 1, NONZEROS)
         return csr_array((values, indices.reshape(-1), indptr), shape=(rows, self.columns))
 
 
-FRACTIONS = Kind("10 nonzeros of 20 bits", 100, False, 10_000)
-ONE_HOT = Kind("one-hot, 10 nonzeros", 10_000, True, 50_000)
+FRACTIONS = MatrixKind("10 nonzeros of 20 bits", 100, False, 10_000)
+ONE_HOT = MatrixKind("one-hot, 10 nonzeros", 10_000, True, 50_000)
 
 
 def keyrings() -> tuple[Keyring, Keyring]:
-    """The owner's and the peer's."""
-    keys = [he.generate(CIPHER.scheme, CIPHER.bits) for _ in range(2)]
+    """The keys of the owner and of the peer."""
+    keys = [he.generate_key(CIPHER.scheme, CIPHER.bits) for _ in range(2)]
     return Keyring(keys[0], {1: keys[1].public}, b"o" * 32), Keyring(keys[1], {0: keys[0].public}, b"p" * 32)
 
 
-class Step:
+class DistanceStep:
     """One distance step: the owner's `rows` rows against the peer's share of the centroids."""
 
-    def __init__(self, kind: Kind, rings: tuple[Keyring, Keyring], rows: int) -> None:
+    def __init__(self, kind: MatrixKind, rings: tuple[Keyring, Keyring], rows: int) -> None:
         self.product, self.x, self.rings = kind.product, kind.matrix(rows), rings
         self.y = np.random.default_rng(2).integers(0, 2**64, (kind.columns, CLUSTERS), np.uint64)
         self.zeros = CiphertextNeed("y", 1, 1, kind.columns * self.product.packs, self.product, masked=False)
@@ -86,30 +86,31 @@ class Step:
             "z": make_ciphertexts(self.masks, rings[0], ADDRESS),
         }
         self.encrypted = self.encrypt()
-        tables = Tables(lambda _iteration, _peer: self.encrypted)
+        tables = PowerTableCache(lambda _iteration, _peer: self.encrypted)
         self.owner, self.peer = (HEOperations(ring_, tables, 0, ADDRESS, self.made.__getitem__) for ring_ in rings)
         self.z, self.share = self.multiply()
 
-    def encrypt(self) -> Ciphers:
-        peer = HEOperations(self.rings[1], Tables(lambda *_: self.made["y"]), 0, ADDRESS, self.made.__getitem__)
+    def encrypt(self) -> Ciphertexts:
+        tables = PowerTableCache(lambda *_: self.made["y"])
+        peer = HEOperations(self.rings[1], tables, 0, ADDRESS, self.made.__getitem__)
         return peer.encrypt("y", PEER, self.product, self.y)
 
-    def multiply(self) -> tuple[Ciphers, ring.Ring]:
+    def multiply(self) -> tuple[Ciphertexts, ring.Ring]:
         return self.owner.multiply("z", OWNER, 1, self.product, self.x)
 
     def decrypt(self) -> ring.Ring:
         return self.peer.decrypt(PEER, 0, self.product, self.z, self.x.shape[0])
 
     def check(self) -> None:
-        """A benchmark of wrong results would be worth nothing."""
+        """Fail if the results are wrong."""
         if not np.array_equal(self.share + self.decrypt(), sparse_matmul(self.x, self.y)):
             raise ArithmeticError("the shares do not add up to the product")
 
 
 def operations(rows: int) -> list[Figure]:
-    """Owner, peer and offline phase; then the whole step against phe. `rows` divides `JOB_ROWS`."""
+    """Measure owner, peer and offline phase; then the complete step against phe. `rows` divides `JOB_ROWS`."""
     rings = keyrings()
-    steps = {kind: Step(kind, rings, rows) for kind in (FRACTIONS, ONE_HOT)}
+    steps = {kind: DistanceStep(kind, rings, rows) for kind in (FRACTIONS, ONE_HOT)}
     result: list[Figure] = []
     for kind, step in steps.items():
         step.check()
@@ -131,8 +132,8 @@ def operations(rows: int) -> list[Figure]:
     ]
 
 
-def _against_phe(step: Step, mask: float) -> list[Figure]:
-    """Owner and peer, for a row; `mask`: seconds for its masks, which phe has to make in the step."""
+def _against_phe(step: DistanceStep, mask: float) -> list[Figure]:
+    """Compare owner and peer with phe, for a row; `mask`: seconds for its masks, which phe makes in the step."""
     ours = (seconds(step.multiply, REPEATS) + seconds(step.decrypt, REPEATS)) / step.x.shape[0]
     theirs, encryption = phe_row(step)
     name, more = f"distance step, {FRACTIONS.name}, owner and peer", CLUSTERS * encryption
@@ -150,19 +151,19 @@ def _rate(count: int, work: Callable[[], object]) -> float:
     return count / seconds(work, REPEATS)
 
 
-def _tables(step: Step) -> float:
+def _tables(step: DistanceStep) -> float:
     """Seconds for the tables of all columns."""
 
     def make() -> None:
-        tables = Tables(lambda _iteration, _peer: step.encrypted)
+        tables = PowerTableCache(lambda _iteration, _peer: step.encrypted)
         uses = step.x.nnz * (JOB_ROWS // step.x.shape[0])
-        for table in tables.of(0, 1, step.rings[0].public(1), step.product, uses):
-            table.make(np.arange(step.product.terms))
+        for table in tables.tables_of(0, 1, step.rings[0].public(1), step.product, uses):
+            table.compute(np.arange(step.product.terms))
 
     return seconds(make, 1)
 
 
-def phe_row(step: Step) -> tuple[float, float]:
+def phe_row(step: DistanceStep) -> tuple[float, float]:
     """Seconds for a row, owner and peer: Σ x·Enc(y) + Enc(R) in phe's own types, then a decryption, for each cluster.
 
     As with ours, Enc(y) and Enc(R) were made beforehand; the other value is seconds for one Enc(R).
@@ -176,7 +177,7 @@ def phe_row(step: Step) -> tuple[float, float]:
     mask = public.encrypt(0)
 
     def work() -> list[int]:
-        found = []
+        products = []
         for row in range(PHE_ROWS):
             part = slice(x.indptr[row], x.indptr[row + 1])
             pairs = list(zip(x.indices[part].tolist(), x.data[part].tolist(), strict=True))
@@ -184,8 +185,8 @@ def phe_row(step: Step) -> tuple[float, float]:
                 total = mask
                 for column, value in pairs:
                     total = total + encrypted[column][cluster] * value
-                found.append(private.decrypt(total) % 2**64)
-        return found
+                products.append(private.decrypt(total) % 2**64)
+        return products
 
     if not np.array_equal(np.array(work(), np.uint64).reshape(-1, CLUSTERS), sparse_matmul(x, step.y)):
         raise ArithmeticError("phe's products are wrong")

@@ -14,23 +14,25 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
-from benchmarks.report import Figure, parser, publish
+from benchmarks.figures import Figure, parser, publish
 from veilmeans.io.exchange.exchange import Outgoing
-from veilmeans.pipelines.session.beam_runner import CachedOptions
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import ShardShape
-from veilmeans.transforms.offline.dealer import DealShards, Place
-from veilmeans.transforms.offline.requirements import StepShapes, StoreRequirements
+from veilmeans.schemas.layout import ShardShape, shard_lengths
+from veilmeans.transforms.offline.dealer import DealShards, StoreShard
+from veilmeans.transforms.offline.traced_job import JobStep, TracedJob
 from veilmeans.transforms.primitives.compare import Comparison, sign
-from veilmeans.transforms.rounds.trace import Shapes
+from veilmeans.transforms.rounds.beam_patches import CachedOptions
+from veilmeans.transforms.rounds.executor import Over
+from veilmeans.transforms.rounds.interfaces import Shapes
+from veilmeans.transforms.rounds.trace import trace
 
 ROWS_PER_SHARD = 16_384
 SIZES = (100_000, 1_000_000)
 
 
 @dataclass
-class Counter:
-    """An exchange to nowhere."""
+class CountingExchange:
+    """An exchange that counts and drops its messages."""
 
     sent: int = 0
 
@@ -38,35 +40,42 @@ class Counter:
         self.sent += sum(message.payload.size for message in messages)
 
 
-COUNTER = Counter()
+COUNTER = CountingExchange()
 
 
-class DealToNobody(DealShards):
-    """The dealer's own work, its messages counted."""
+class CountDealtShards(DealShards):
+    """The dealer's work, with its messages counted and dropped."""
 
     def setup(self) -> None:
         self.exchange = COUNTER  # type: ignore[assignment]
         self.seeds = [bytes([i]) * 32 for i in range(2)]
 
 
-def shapes(block: ShardShape) -> list[Shapes]:
-    return [{"x": ((block.rows,), "uint64")}] * 2
+def shapes(shard: ShardShape) -> list[Shapes]:
+    return [{"x": ((shard.rows,), "uint64")}] * 2
 
 
 def deal(rows: int) -> dict[str, float]:
     """Deal for `rows` comparisons in this process."""
-    plan = StoreRequirements.of_rows((StepShapes(sign(Comparison("x", "b"), 2), shapes),), rows, ROWS_PER_SHARD)
-    places: list[Place] = [(0, 0, shard) for shard in range(plan.shards)]
+    shards = tuple(map(ShardShape, shard_lengths(rows, ROWS_PER_SHARD)))
+    stages = {shape: tuple(trace(sign(Comparison("x", "b"), 2), shapes(shape))) for shape in set(shards)}
+    plan = TracedJob(shards, (), (JobStep("compare", "", "", Over.ROWS, "iteration", (), stages),))
+    store_shards: list[StoreShard] = [(0, 0, shard) for shard in range(plan.store_shards)]
     config = JobConfig.model_construct(party="dealer", parties=("payco", "shop"), run="bench")  # type: ignore[call-arg]
     start = time.perf_counter()
     with beam.Pipeline("FnApiRunner", options=CachedOptions([])) as pipeline:
-        _ = pipeline | beam.Create(places) | beam.Reshuffle() | beam.ParDo(DealToNobody(config, plan, "bench"))
+        _ = (
+            pipeline
+            | beam.Create(store_shards)
+            | beam.Reshuffle()
+            | beam.ParDo(CountDealtShards(config, plan, "bench"))
+        )
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"seconds": seconds, "bytes": COUNTER.sent, "peak": peak}
 
 
-def in_a_process(rows: int) -> dict[str, float]:
+def deal_in_process(rows: int) -> dict[str, float]:
     program = f"import json; from benchmarks.dealer import deal; print(json.dumps(deal({rows})))"
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     measured: dict[str, float] = json.loads(output.splitlines()[-1])
@@ -75,7 +84,7 @@ def in_a_process(rows: int) -> dict[str, float]:
 
 def main() -> None:
     arguments = parser(__doc__).parse_args()
-    small, large = (in_a_process(rows) for rows in SIZES)
+    small, large = (deal_in_process(rows) for rows in SIZES)
     figures = [
         Figure("dealer: seconds per million comparisons", large["seconds"], "s"),
         Figure("dealer: store per million comparisons", large["bytes"] / 1e6, "MB"),

@@ -1,8 +1,8 @@
 """Whole K-means runs for benchmarks: a dealer and two parties, separate processes on this machine, with mutual TLS.
 
-Measured per run: seconds of the online phase (from the agreement to the opened results, as each party's report says;
-the slowest party's), of the offline phase (its command, start of Python and Beam included), bytes sent by all parties,
-bytes of the stores, and the largest peak memory of a party's process.
+Measured per run: seconds of the online phase (from the handshake to the opened results, in the slowest party's report)
+and of the offline phase (its command, start of Python and Beam included), bytes sent by all parties, bytes of the
+triple stores, and the largest peak memory of a party's process.
 """
 
 import json
@@ -23,24 +23,25 @@ import pyarrow.parquet
 import yaml
 from scipy.sparse import csr_array, save_npz, vstack
 
-from veilmeans.pipelines.configure.config_template import Example, write_trial
+from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.pipelines.local.party_processes import free_ports
+from veilmeans.schemas.run_folder import StorageFolder
 
 PARTIES = ("payco", "shop")
-BLOCK = 1 << 18
+BATCH = 1 << 18
 _CELLS = 1 << 24
-"""Cells of a matrix that are drawn at once."""
+"""Values of a matrix that are drawn at a time."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One row of a table."""
+    """The size and the settings of one run."""
 
     rows: int
     features: int
     clusters: int
     iterations: int
-    engine: dict[str, Any] = field(default_factory=dict)
+    beam: dict[str, Any] = field(default_factory=dict)
     link: dict[str, Any] | None = None
     products: str | None = None
     zeros: float | None = None
@@ -56,9 +57,9 @@ class Shape:
 
     @property
     def sparse(self) -> dict[str, Any]:
-        """What is public about the parties' matrices."""
+        """The public description of the parties' sparse matrices."""
         if self.one_hot is not None:
-            return {party: {"nonzeros": self.one_hot, "whole": True} for party in PARTIES}
+            return {party: {"nonzeros": self.one_hot, "integer_valued": True} for party in PARTIES}
         if self.zeros is not None:
             return {party: {"nonzeros": width * (1 - self.zeros)} for party, width in self.widths.items()}
         return {}
@@ -66,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run took; `reports` are the parties' own."""
+    """Time, traffic and memory of a run; `reports`: `report.json` of each party."""
 
     online: float
     online_wall: float
@@ -80,18 +81,18 @@ class Measured:
 
 
 def measure(shape: Shape, within: Path | None = None) -> Measured:
-    """Set up, offline, train, in a folder that is removed; `within`: where there is room for it."""
+    """Run offline and train in a folder that is removed afterwards; `within`: the disk for it."""
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
         _write(folder, shape)
         offline, before = _run(folder, "offline", (*PARTIES, "dealer"))
-        slow_down(folder, shape)
+        shape_links(folder, shape)
         wall, peaks = _run(folder, "train", PARTIES)
         reports = {
-            party: json.loads((folder / party / "storage" / "runs" / "first" / "report.json").read_text())
+            party: json.loads(StorageFolder(folder / party / "storage").run("first").report.read_text())
             for party in PARTIES
         }
-        stores = sum(_size(folder / party / "storage" / "triples") for party in PARTIES)
+        stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
     sent = sum(counts.get("bytes_sent", 0) for report in reports.values() for counts in report["stages"].values())
     online = max(report["seconds"] for report in reports.values())
     named = {
@@ -113,10 +114,10 @@ def _write(folder: Path, shape: Shape) -> None:
 
 
 def write_configurations(folder: Path, shape: Shape) -> None:
-    """Keys and a configuration for each party and the dealer."""
+    """Write keys and a configuration for each party and the dealer."""
     members = (*PARTIES, "dealer")
     ports = dict(zip(members, free_ports(len(members)), strict=True))
-    example = Example(
+    example = TemplateValues(
         rows=shape.rows,
         features=shape.widths,
         clusters=shape.clusters,
@@ -133,7 +134,7 @@ def write_configurations(folder: Path, shape: Shape) -> None:
 
 def _adjust(file: Path, shape: Shape) -> None:
     config = yaml.safe_load(file.read_text())
-    config["engine"] = shape.engine
+    config["beam"] = shape.beam
     config["exchange"]["max_message_mb"] = 256
     config["kmeans"].pop("id", None)
     if shape.products:
@@ -142,8 +143,8 @@ def _adjust(file: Path, shape: Shape) -> None:
     file.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def slow_down(folder: Path, shape: Shape) -> None:
-    """The run's link; the offline phase has none."""
+def shape_links(folder: Path, shape: Shape) -> None:
+    """Slow the run's link down as `shape` says."""
     for party in PARTIES if shape.link else ():
         file = folder / party / "config.yaml"
         config = yaml.safe_load(file.read_text())
@@ -152,17 +153,17 @@ def slow_down(folder: Path, shape: Shape) -> None:
 
 
 def _write_sparse(folder: Path, shape: Shape) -> None:
-    """Each party's matrix, block by block."""
+    """Write each party's matrix, batch by batch."""
     rng = np.random.default_rng(1)
     for party, width in shape.widths.items():
-        step = max(1, min(BLOCK, _CELLS // width)) if shape.one_hot is None else BLOCK
+        step = max(1, min(BATCH, _CELLS // width)) if shape.one_hot is None else BATCH
         counts = [min(step, shape.rows - start) for start in range(0, shape.rows, step)]
         parts = [_sparse_rows(rng, shape, count, width) for count in counts]
         save_npz(folder / party / "data.npz", vstack(parts, format="csr"), compressed=False)
 
 
 def _sparse_rows(rng: np.random.Generator, shape: Shape, rows: int, width: int) -> csr_array:
-    """Uniform values, of which some are zeros; or one 1 in each of as many ranges of columns as a row has ones."""
+    """Draw uniform values with some zeros; or a one in each of as many ranges of columns as a row has ones."""
     if shape.one_hot is None:
         cells = rng.random((rows, width))
         cells[rng.random((rows, width)) < (shape.zeros or 0)] = 0
@@ -173,13 +174,13 @@ def _sparse_rows(rng: np.random.Generator, shape: Shape, rows: int, width: int) 
 
 
 def _write_data(folder: Path, shape: Shape) -> None:
-    """Rows around k centres, block by block."""
+    """Write rows around k centroids, batch by batch."""
     widths, rng = shape.widths, np.random.default_rng(1)
-    centres = rng.random((shape.clusters, shape.features)) * 10
+    centroids = rng.random((shape.clusters, shape.features)) * 10
     writers: dict[str, pyarrow.parquet.ParquetWriter] = {}
-    for start in range(0, shape.rows, BLOCK):
-        count = min(BLOCK, shape.rows - start)
-        rows = centres[rng.integers(0, shape.clusters, count)] + rng.normal(0, 1, (count, shape.features))
+    for start in range(0, shape.rows, BATCH):
+        count = min(BATCH, shape.rows - start)
+        rows = centroids[rng.integers(0, shape.clusters, count)] + rng.normal(0, 1, (count, shape.features))
         first = 0
         for party, width in widths.items():
             table = pa.table({f"c{i}": rows[:, first + i] for i in range(width)})

@@ -1,6 +1,6 @@
-"""The paper's Tables 1 and 2, row by row: n, k, d = 2, t = 10, two parties; and the other runs of DESIGN §9.
+"""The paper's Tables 1 and 2, row by row: n, k, d = 2, t = 10, two parties; and one more run.
 
-Beside each row stand the paper's figures (C++, LAN, its own machine) and those of peers on a machine like this one.
+Each row also has the paper's figures (C++, LAN, its own machine) and those of other systems on a machine like this one.
 Traffic counts both directions, as the paper's tables do.
 """
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figures import Figure, parser, publish
 from benchmarks.kmeans_runs import Measured, Shape, measure
-from benchmarks.report import Figure, parser, publish
 
 
 @dataclass(frozen=True)
 class Row:
-    """A shape, what the paper and the peers say of it, and our targets."""
+    """A run, the figures of the paper and of other systems for it, and our targets."""
 
     shape: Shape
     paper: str
-    peers: str
+    others: str
     seconds: float | None = None
     megabytes: float | None = None
     gibibytes: float | None = None
@@ -68,13 +68,15 @@ def figures(row: Row, measured: Measured) -> list[Figure]:
 
 def main() -> None:
     arguments = parser(__doc__).parse_args()
-    table = Table("run", "ours, online", "ours, offline", "paper", "peers")
+    table = Table("run", "ours, online", "ours, offline", "paper", "other systems")
     result: list[Figure] = []
     for row in ROWS:
         measured = measure(row.shape)
         result += figures(row, measured)
         online = f"{measured.online:.1f} s ({measured.online_wall:.1f} with start-up), {measured.online_mb:.1f} MB"
-        table.add_row(row.name, online, f"{measured.offline:.1f} s, {measured.offline_mb:.0f} MB", row.paper, row.peers)
+        table.add_row(
+            row.name, online, f"{measured.offline:.1f} s, {measured.offline_mb:.0f} MB", row.paper, row.others
+        )
     Console(width=180).print(table)
     publish(result, arguments.json)
 

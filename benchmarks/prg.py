@@ -1,11 +1,11 @@
-"""How fast seeded randomness is: AES-CTR by address, against os.urandom in the same run."""
+"""Speed of seeded randomness: AES-CTR by address, against os.urandom in the same run."""
 
 import os
 import time
 
 import numpy as np
 
-from benchmarks.report import Figure, parser, publish
+from benchmarks.figures import Figure, parser, publish
 from veilmeans.crypto import prg
 from veilmeans.schemas.address import Address
 
@@ -14,7 +14,7 @@ REPEATS = 400
 
 
 def gigabytes_per_second(values: int) -> float:
-    """Expanding one address to `values` uint64."""
+    """Measure the expansion of one address to `values` uint64."""
     addresses = [Address("bench", 0, "stage", shard) for shard in range(REPEATS)]
     prg.uniform(bytes(32), addresses[0], "warm", (values,))
     start = time.perf_counter()

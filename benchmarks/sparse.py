@@ -1,7 +1,7 @@
 """The homomorphic engine: its operations, the paper's Q4 (distance step by zeros and by columns), and a wide table.
 
-Without --wide: the operations on one core, then two parties as processes with mutual TLS. --quick takes sizes that only
-show that all of it works.
+Without --wide: the operations on one core, then two parties as processes with mutual TLS. --quick takes small sizes,
+only to try that everything works.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks import sparse_runs
 from benchmarks.chart import write_svg
 from benchmarks.cipher_operations import operations
-from benchmarks.report import Figure, parser, publish
+from benchmarks.figures import Figure, parser, publish
 from benchmarks.wide import Wide, wide_figures
 
 ZEROS, SWEEP_ZEROS = (0, 0.5, 0.9, 0.99), (0.2, 0.99)
@@ -50,7 +50,7 @@ def _arguments() -> argparse.Namespace:
     result.add_argument("--plot", type=_svg, help="draw the runs' costs to this .svg file")
     result.add_argument("--rows", type=int, nargs="+", help="two sizes or more for the runs by zeros")
     result.add_argument("--zeros", type=float, nargs="+", help="shares of zeros of the runs by zeros")
-    result.add_argument("--full", action="store_true", help="run 1,000,000 rows, too, in place of scaling to them")
+    result.add_argument("--full", action="store_true", help="run 1,000,000 rows, too, instead of scaling to them")
     result.add_argument("--sweep-rows", type=int, help="rows of the runs by columns")
     result.add_argument("--sweep-zeros", type=float, nargs="+", help="shares of zeros of the runs by columns")
     result.add_argument("--columns", type=int, nargs="+", help="columns of each party in the runs by columns")
@@ -60,15 +60,15 @@ def _arguments() -> argparse.Namespace:
     result.add_argument("--wide-rows", type=int, default=MILLION)
     result.add_argument("--wide-columns", type=int, default=100_000, help="of both parties together")
     result.add_argument("--folder", type=Path, help="wide: where there is room for data and stores (removed after)")
-    found = result.parse_args()
-    found.rows = found.rows or ([512, 1_024] if found.quick else [32_768, 65_536])
-    found.zeros = found.zeros or ([0.5, 0.99] if found.quick else list(ZEROS))
-    found.sweep_zeros = found.sweep_zeros or ([0.99] if found.quick else list(SWEEP_ZEROS))
-    found.sweep_rows = found.sweep_rows or (256 if found.quick else 8_192)
-    found.columns = found.columns or ([8, 16] if found.quick else list(WIDTHS))
-    if len(set(found.rows)) < 2:
-        result.error("--rows: two different sizes or more make a line")
-    return found
+    arguments = result.parse_args()
+    arguments.rows = arguments.rows or ([512, 1_024] if arguments.quick else [32_768, 65_536])
+    arguments.zeros = arguments.zeros or ([0.5, 0.99] if arguments.quick else list(ZEROS))
+    arguments.sweep_zeros = arguments.sweep_zeros or ([0.99] if arguments.quick else list(SWEEP_ZEROS))
+    arguments.sweep_rows = arguments.sweep_rows or (256 if arguments.quick else 8_192)
+    arguments.columns = arguments.columns or ([8, 16] if arguments.quick else list(WIDTHS))
+    if len(set(arguments.rows)) < 2:
+        result.error("--rows: two different sizes or more are needed to fit a line")
+    return arguments
 
 
 def _svg(name: str) -> Path:

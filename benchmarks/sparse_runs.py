@@ -1,17 +1,17 @@
 """The paper's Q4 as real parties: the distance step with `he` and with `beaver`, by share of zeros, rows and columns.
 
-Each run is one iteration, k = 4. Its distance step is what the parties' reports say of the stages operand (`beaver`,
-once per run), encrypt (`he`) and distance: the slowest party's seconds, computing, handing over and waiting together,
-and bytes in both directions. `beaver` sends and multiplies dense matrices, so one run stands for every share of zeros.
+Each run is one iteration, k = 4. Its distance step is the sum of the stages operand (`beaver`, once per run), encrypt
+(`he`) and distance in the parties' reports: the slowest party's seconds, computing, delivering and waiting together,
+and bytes in both directions. `beaver` sends and multiplies dense matrices, so one run counts for every share of zeros.
 
 Ten iterations are counted from one: `beaver` sends its masked matrix once. (The paper's own masks it anew each time, so
 its ten cost ten times as much as one.)
 
 By zeros: 64 columns at each party. There a row of the masked matrix is 512 bytes, twice a ciphertext, so that traffic
-decides little and the time on nonzeros is seen; how it is with fewer and more columns, the runs by columns tell. Runs
-of two sizes give a line, and the line gives 10^6 rows and more: those figures say that they are scaled. Tables of
-powers are narrower for fewer rows, so what is scaled for `he` is rather too much. A WAN is measured at the smaller
-size; what it adds there is added in proportion. Where noise makes a line fall, nothing is scaled by it.
+matters little and the time on nonzeros shows; the runs by columns have fewer and more columns. Runs of two sizes give a
+line, and the line gives 10^6 rows and more: those figures are marked as scaled. Tables of
+powers are narrower for fewer rows, so scaled figures of `he` are rather too large. A WAN is measured at the smaller
+size, and its additional time is scaled in proportion. If noise makes a line fall, nothing is scaled by it.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.chart import Panel
+from benchmarks.figures import Figure
 from benchmarks.kmeans_runs import Measured, Shape, measure
-from benchmarks.report import Figure
-from veilmeans.io.exchange import link_shaping as shaper
+from veilmeans.io.exchange.link_shaping import LAN, WAN
 
 Costs: TypeAlias = NDArray[np.float64]
 """Seconds and MB (rows), once per run and in each iteration (columns)."""
@@ -37,8 +37,8 @@ COLUMNS = 64
 MILLIONS = (1_000_000, 2_000_000, 5_000_000)
 ENGINES = ("he", "beaver")
 LINKS = {
-    name: {"rate_mbps": link.rate / 1e6, "round_trip_ms": link.round_trip * 1e3}
-    for name, link in (("LAN", shaper.LAN), ("WAN", shaper.WAN))
+    name: {"rate_mbps": link.rate / 125e3, "round_trip_ms": link.round_trip * 1e3}
+    for name, link in (("LAN", LAN), ("WAN", WAN))
 }
 """The paper's: 10 Gbit/s and 0.02 ms, 20 Mbit/s and 40 ms."""
 _MESSAGE = 64 << 20
@@ -58,9 +58,9 @@ class Case:
     @property
     def shape(self) -> Shape:
         shard = min(65_536, _MESSAGE // (8 * self.columns))
-        engine = {"rounds": "stages", "rows_per_shard": shard}
+        beam = {"rounds": "stages", "rows_per_shard": shard}
         features, link = 2 * self.columns, LINKS[self.link]
-        return Shape(self.rows, features, CLUSTERS, 1, engine, link, products=self.engine, zeros=self.zeros)
+        return Shape(self.rows, features, CLUSTERS, 1, beam, link, products=self.engine, zeros=self.zeros)
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class Case:
 
 @dataclass
 class Runs:
-    """What was measured, each case once."""
+    """The runs that were measured, each case once."""
 
     console: Console
     _done: dict[Case, Costs] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Runs:
 
 
 def step_costs(measured: Measured) -> Costs:
-    """The distance step in the parties' reports."""
+    """Costs of the distance step in the parties' reports."""
     return np.stack([_stage_costs(measured, ("operand",)), _stage_costs(measured, ("encrypt", "distance"))], axis=1)
 
 
@@ -93,10 +93,10 @@ def _stage_costs(measured: Measured, protocols: Sequence[str]) -> Costs:
     """Seconds of the slowest party, and MB of all."""
     times, sent = [], 0
     for report in measured.reports.values():
-        found = [counts for stage, counts in report["stages"].items() if stage.split(".")[0] in protocols]
-        spent = ("computed_us", "handed_over_us", "waited_us")
-        times.append(sum(counts.get(name, 0) for counts in found for name in spent))
-        sent += sum(counts.get("bytes_sent", 0) for counts in found)
+        members = [counts for stage, counts in report["stages"].items() if stage.split(".")[0] in protocols]
+        spent = ("computed_us", "delivered_us", "waited_us")
+        times.append(sum(counts.get(name, 0) for counts in members for name in spent))
+        sent += sum(counts.get("bytes_sent", 0) for counts in members)
     return np.array([max(times) / 1e6, sent / 1e6])
 
 
@@ -110,7 +110,7 @@ class ByZeros:
     """What the link adds to the LAN's costs, for one row."""
 
     def at(self, rows: int) -> Costs:
-        """Measured, or on the line through the two largest sizes; not a number where the line says nothing."""
+        """Costs as measured, or on the line through the two largest sizes; NaN if that line falls."""
         if rows == min(self.sizes) or (rows in self.sizes and not _falls(self.added)):
             return self.sizes[rows] + self.added * rows
         (first, before), (second, after) = sorted(self.sizes.items())[-2:]
@@ -120,7 +120,7 @@ class ByZeros:
         return after + slope * (rows - second) + self.added * rows
 
     def figures(self) -> list[Figure]:
-        """One iteration of all sizes, and the paper's ten of a million rows."""
+        """Figures of one iteration for all sizes, and of the paper's ten for a million rows."""
         result = []
         sizes = sorted({*self.sizes, *MILLIONS})
         for rows, iterations in (*((rows, 1) for rows in sizes), (MILLIONS[0], PAPER_ITERATIONS)):
@@ -132,7 +132,7 @@ class ByZeros:
         return result
 
     def note(self, rows: int, iterations: int = 1) -> str:
-        """How a figure was found."""
+        """Note how a figure was computed."""
         measured = self.sizes if self.case.link == "LAN" else [min(self.sizes)]
         if rows not in measured:
             return f" (scaled from {max(measured):,} rows)"
@@ -145,12 +145,12 @@ def total(costs: Costs, iterations: int) -> Costs:
 
 
 def _falls(change: Costs) -> bool:
-    """Whether time went down where there was more to do: the runs were too short, and only their noise is seen."""
+    """Return whether more work took less time: the runs were too short, and their noise dominates."""
     return any(total(change, iterations)[0] < 0 for iterations in (1, PAPER_ITERATIONS))
 
 
 def by_zeros(runs: Runs, shares: Sequence[float], sizes: Sequence[int]) -> list[ByZeros]:
-    """Every share of zeros, engine and link."""
+    """Measure every share of zeros, engine and link."""
     result, least = [], min(sizes)
     for zeros in shares:
         for engine in ENGINES:
@@ -161,11 +161,11 @@ def by_zeros(runs: Runs, shares: Sequence[float], sizes: Sequence[int]) -> list[
     return result
 
 
-def zeros_table(found: Sequence[ByZeros]) -> Table:
-    sizes = sorted({*found[0].sizes, *MILLIONS})
+def zeros_table(measured: Sequence[ByZeros]) -> Table:
+    sizes = sorted({*measured[0].sizes, *MILLIONS})
     title = f"distance step, {COLUMNS} columns each, k = {CLUSTERS}: one iteration, then {PAPER_ITERATIONS} in brackets"
     table = Table("zeros", "engine", "link", *(f"{rows:,} rows" for rows in sizes), title=f"{title}; * scaled")
-    for each in found:
+    for each in measured:
         cells = []
         for rows in sizes:
             (first, sent), (later, sent_later) = (total(each.at(rows), t) for t in (1, PAPER_ITERATIONS))
@@ -178,10 +178,10 @@ def zeros_table(found: Sequence[ByZeros]) -> Table:
     return table
 
 
-def zeros_figures(found: Sequence[ByZeros]) -> list[Figure]:
-    """All of them, `beaver`'s once; and how the two compare at a million rows."""
-    ours = [each for each in found if each.case.engine == "he"]
-    theirs = {each.case.link: each for each in found if each.case.engine == "beaver"}
+def zeros_figures(measured: Sequence[ByZeros]) -> list[Figure]:
+    """Figures of all runs, `beaver`'s once; and the ratio of both engines at a million rows."""
+    ours = [each for each in measured if each.case.engine == "he"]
+    theirs = {each.case.link: each for each in measured if each.case.engine == "beaver"}
     figures = [figure for each in (*ours, *theirs.values()) for figure in each.figures()]
     for each in ours:
         for iterations in (1, PAPER_ITERATIONS):
@@ -209,7 +209,7 @@ class ByColumns:
 
 
 def by_columns(runs: Runs, shares: Sequence[float], widths: Sequence[int], rows: int) -> list[ByColumns]:
-    """Every number of columns, share of zeros, engine and link."""
+    """Measure every number of columns, share of zeros, engine and link."""
     cases = [
         Case(engine, zeros, columns, rows, link)
         for engine in ENGINES
@@ -220,10 +220,10 @@ def by_columns(runs: Runs, shares: Sequence[float], widths: Sequence[int], rows:
     return [ByColumns(case, runs.costs(case.engine, case.zeros, case.columns, case.rows, case.link)) for case in cases]
 
 
-def columns_table(found: Sequence[ByColumns]) -> Table:
-    title = f"distance step, {found[0].case.rows:,} rows, k = {CLUSTERS}, one iteration"
+def columns_table(measured: Sequence[ByColumns]) -> Table:
+    title = f"distance step, {measured[0].case.rows:,} rows, k = {CLUSTERS}, one iteration"
     table = Table("engine", "zeros", "link", "columns each", "s", "MB", "µs/row", "bytes/row", title=title)
-    for each in found:
+    for each in measured:
         case = each.case
         zeros = f"{case.zeros:.0%}" if case.engine == "he" else "any"
         numbers = [f"{value:,.1f}" for value in (*total(each.costs, 1), *each.per_row)]
@@ -231,9 +231,9 @@ def columns_table(found: Sequence[ByColumns]) -> Table:
     return table
 
 
-def columns_figures(found: Sequence[ByColumns]) -> list[Figure]:
+def columns_figures(measured: Sequence[ByColumns]) -> list[Figure]:
     figures = []
-    for each in found:
+    for each in measured:
         name, (time, traffic) = f"{each.case.name}, {each.case.rows:,} rows", each.per_row.tolist()
         figures += [Figure(f"{name}: time", time, "µs/row"), Figure(f"{name}: traffic", traffic, "bytes/row")]
     return figures
@@ -254,16 +254,16 @@ def panels(zeros: Sequence[ByZeros], columns: Sequence[ByColumns]) -> list[Panel
     ]
 
 
-def _zeros_lines(found: Sequence[ByZeros], rows: int, which: int) -> dict[str, Sequence[float]]:
+def _zeros_lines(measured: Sequence[ByZeros], rows: int, which: int) -> dict[str, Sequence[float]]:
     lines: dict[str, list[float]] = {}
-    for each in sorted(found, key=lambda each: each.case.zeros):
+    for each in sorted(measured, key=lambda each: each.case.zeros):
         lines.setdefault(f"{each.case.engine}, {each.case.link}", []).append(float(total(each.at(rows), 1)[which]))
     return dict(lines)
 
 
-def _columns_lines(found: Sequence[ByColumns], which: int) -> dict[str, Sequence[float]]:
+def _columns_lines(measured: Sequence[ByColumns], which: int) -> dict[str, Sequence[float]]:
     lines: dict[str, list[float]] = {}
-    for each in found:
+    for each in measured:
         case = each.case
         zeros = f", {case.zeros:.0%} zeros" if case.engine == "he" else ""
         lines.setdefault(f"{case.engine}{zeros}, {case.link}", []).append(float(each.per_row[which]))

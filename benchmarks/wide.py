@@ -1,8 +1,8 @@
 """A wide one-hot table: 10^6 rows and 100,000 columns, ten ones in a row at each of two parties, with `he`.
 
-Time of the offline phase and of the run, where seconds and bytes go, peak memory of every process; and what `beaver`
-would have to send: a party's masked matrix, 8 bytes for each cell, then in each iteration its share of the centroids of
-the peer's columns and of k − 1 columns of assignments.
+Time of the offline phase and of the run, seconds and bytes of each stage, peak memory of every process; and the bytes
+that `beaver` would send: a party's masked matrix, 8 bytes for each value, then in each iteration its share of the
+centroids of the peer's columns and of k − 1 columns of assignments.
 """
 
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.figures import Figure
 from benchmarks.kmeans_runs import PARTIES, Measured, Shape, measure
-from benchmarks.report import Figure
 from benchmarks.scale import stage_table
 
 ONES, CLUSTERS, ITERATIONS = 10, 4, 2
 _ROUNDS = ("operand", "encrypt", "cross", "unmask")
-"""Those of distance and update that `beaver` does otherwise."""
+"""Rounds of distance and update in which the engines differ."""
 
 
 @dataclass(frozen=True)
 class Wide:
-    """How large; `folder`: where there is room for data and stores."""
+    """Size of the table; `folder`: the disk for data and triple stores."""
 
     rows: int
     columns: int
@@ -33,7 +33,7 @@ class Wide:
 
     @property
     def beaver_mb(self) -> float:
-        """What both parties would send for distances and updates."""
+        """Bytes that both parties would send for distances and updates with `beaver`."""
         once = self.rows * self.columns
         each = CLUSTERS * self.columns + len(PARTIES) * self.rows * (CLUSTERS - 1)
         return 8 * (once + ITERATIONS * each) / 1e6
@@ -56,7 +56,7 @@ def wide_figures(wide: Wide, console: Console) -> list[Figure]:
 
 
 def _products_mb(measured: Measured) -> float:
-    """What was sent for products, all parties together."""
+    """Bytes sent for products by all parties."""
     stages = [item for report in measured.reports.values() for item in report["stages"].items()]
     sent = [counts.get("bytes_sent", 0) for stage, counts in stages if stage.split(".")[-1] in _ROUNDS]
     return float(sum(sent)) / 1e6

@@ -1,7 +1,7 @@
 """A party's identity: an ECDSA P-256 key and a self-signed certificate made out to the party's name.
 
-Peers pin the certificate itself, so there is no authority to trust. It is no CA certificate (and one that is, is
-refused as a peer's), so nobody can sign a second certificate under a pinned one.
+Peers pin the certificate itself, so there is no authority to trust. It is not a CA certificate, and a CA certificate is
+refused as a peer's: nobody can sign a second certificate under a pinned one.
 """
 
 from dataclasses import dataclass
@@ -27,74 +27,84 @@ class Identity:
 
 
 def make_identity(name: str, days: int, start: datetime | None = None) -> Identity:
-    """A new key and its certificate, valid for `days` from `start` (now)."""
+    """Make a new key and its certificate, valid for `days` from `start` (now)."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    begins = start or datetime.now(UTC) - timedelta(minutes=5)
-    usage = x509.KeyUsage(True, False, False, False, True, False, False, False, False)
-    purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(begins + timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(purposes, critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    start = start or datetime.now(UTC) - timedelta(minutes=5)
+    certificate = _self_signed(key, name, start, start + timedelta(days=days))
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return Identity(certificate.public_bytes(serialization.Encoding.PEM), private)
 
 
+def _self_signed(key: ec.EllipticCurvePrivateKey, name: str, start: datetime, end: datetime) -> x509.Certificate:
+    """Sign a certificate for TLS on both sides, which cannot sign others."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = x509.KeyUsage(True, False, False, False, True, False, False, False, False)
+    purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(purposes, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
 def fingerprint(pem: bytes) -> str:
-    """The certificate's SHA-256, short enough to read out on the phone."""
+    """The first 128 bits of the certificate's SHA-256, short enough to compare by telephone."""
     digest = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
     return ":".join(digest[i : i + 4] for i in range(0, 32, 4))
 
 
 def check_certificate(pem: bytes, owner: str, file: str, now: datetime | None = None) -> None:
-    """Refuse a certificate that is not `owner`'s, not valid now, or able to sign others."""
+    """Refuse a certificate that is not `owner`'s, is not valid now, or can sign others."""
     now = now or datetime.now(UTC)
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        made_out_to = [str(name.value) for name in names]
+        holders = [str(name.value) for name in names]
     except (ValueError, x509.ExtensionNotFound):
-        raise CertificateError(f"{file} is no certificate that `veilmeans keys` made") from None
+        raise CertificateError(f"{file} is not a certificate made by `veilmeans config keys`") from None
     if list(names) != [x509.DNSName(owner)]:  # exactly one name of one kind: gRPC takes the first of any kind
-        raise CertificateError(f"{file} is made out to {', '.join(made_out_to)!r}, not to {owner!r}")
-    if now > certificate.not_valid_after_utc:
-        ended = certificate.not_valid_after_utc.date()
-        raise CertificateError(
-            f"the certificate of {owner} ({file}) expired on {ended}: {owner} must make a new one with "
-            "`veilmeans keys` and send it to its peers"
-        )
-    if now < certificate.not_valid_before_utc:
-        begins = certificate.not_valid_before_utc.date()
-        raise CertificateError(f"the certificate of {owner} ({file}) is valid from {begins} on: check the clock")
-    if _may_sign(certificate):
+        raise CertificateError(f"{file} is made out to {', '.join(holders)!r}, not to {owner!r}")
+    _check_validity(certificate, owner, file, now)
+    if _can_sign(certificate):
         raise CertificateError(f"{file} is a CA certificate: peers are pinned by a certificate that cannot sign others")
 
 
+def _check_validity(certificate: x509.Certificate, owner: str, file: str, now: datetime) -> None:
+    if now > certificate.not_valid_after_utc:
+        end = certificate.not_valid_after_utc.date()
+        raise CertificateError(
+            f"the certificate of {owner} ({file}) expired on {end}: {owner} must make a new one with "
+            "`veilmeans config keys` and send it to its peers"
+        )
+    if now < certificate.not_valid_before_utc:
+        start = certificate.not_valid_before_utc.date()
+        raise CertificateError(f"the certificate of {owner} ({file}) is valid from {start} on: check the clock")
+
+
 def check_pair(identity: Identity, file: str) -> None:
-    """Refuse a key that is not the certificate's."""
+    """Refuse a private key that does not belong to the certificate."""
     try:
         key = serialization.load_pem_private_key(identity.key, None)
     except (ValueError, TypeError):
-        raise CertificateError(f"{file} is no private key that `veilmeans keys` made") from None
+        raise CertificateError(f"{file} is not a private key made by `veilmeans config keys`") from None
     certificate = x509.load_pem_x509_certificate(identity.certificate)
     if key.public_key() != certificate.public_key():
         raise CertificateError(f"{file} is not the key of the certificate beside it")
 
 
-def _may_sign(certificate: x509.Certificate) -> bool:
+def _can_sign(certificate: x509.Certificate) -> bool:
+    """Return whether the certificate could sign others; one that does not say counts as one that can."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:

@@ -21,14 +21,14 @@ _ZEROS = bytes(_CHUNK)
 
 
 def derive(seed: bytes, purpose: str) -> bytes:
-    """A seed of its own for one purpose (HMAC-SHA256 as a PRF)."""
+    """Derive an independent seed for one purpose (HMAC-SHA256 as a PRF)."""
     return hmac.digest(seed, b"veilmeans derive " + purpose.encode(), "sha256")
 
 
 def uniform(
     seed: bytes, address: Address, label: str, shape: tuple[int, ...], dtype: type[np.unsignedinteger[Any]] = DTYPE
 ) -> NDArray[Any]:
-    """A uniform array of unsigned integers for this seed, address and label."""
+    """Expand a uniform array of unsigned integers from this seed, address and label."""
     key = hmac.digest(seed, b"veilmeans uniform " + address.encode() + label.encode(), "sha256")
     result = np.empty(prod(shape), dtype)
     fill(key, result)
@@ -40,5 +40,5 @@ def fill(key: bytes, out: NDArray[Any]) -> None:
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     target = out.reshape(-1).view(np.uint8)
     for start in range(0, len(target), _CHUNK):
-        part = target[start : start + _CHUNK]
-        stream.update_into(memoryview(_ZEROS)[: len(part)], part.data)
+        chunk = target[start : start + _CHUNK]
+        stream.update_into(memoryview(_ZEROS)[: len(chunk)], chunk.data)

@@ -14,12 +14,12 @@ Ring = NDArray[np.uint64]
 
 
 def encode(integers: NDArray[Any]) -> Ring:
-    """Signed integers as ring elements (two's complement)."""
+    """Convert signed integers to ring elements (two's complement)."""
     return np.ascontiguousarray(integers, dtype=np.int64).view(DTYPE)
 
 
 def decode(elements: Ring) -> NDArray[np.int64]:
-    """Ring elements as signed integers in [−2^63, 2^63)."""
+    """Convert ring elements to signed integers in [−2^63, 2^63)."""
     return np.ascontiguousarray(elements).view(np.int64)
 
 

@@ -15,18 +15,15 @@ from scipy.sparse import csr_array, csr_matrix
 from veilmeans.crypto.ring import DTYPE, Ring
 
 Sparse: TypeAlias = csr_array | csr_matrix
-_SMALL = 1 << 14
-"""Below so many products numpy's `@` is quicker than our call."""
+COMPILED_FROM = 1 << 14
+"""Scalar multiplications from which the compiled loop is faster than numpy's `@`."""
 
 
-def matmul(left: Ring, right: Ring) -> Ring:
+def matmul(left: Ring, right: Ring, compiled_from: int = COMPILED_FROM) -> Ring:
     """left · right mod 2^64. `x.T` on the left is not copied."""
-    (rows, inner), (also_inner, columns) = left.shape, right.shape
-    if inner != also_inner:
-        raise ValueError(f"the left matrix has {inner} columns and the right one {also_inner} rows")
-    if left.dtype != DTYPE or right.dtype != DTYPE:
-        raise TypeError(f"products mod 2^64 are of uint64, not of {left.dtype} and {right.dtype}")
-    if rows * inner * columns < _SMALL or not (left.flags.aligned and right.flags.aligned):
+    _check_operands(left, left.shape[1], right)
+    (rows, inner), columns = left.shape, right.shape[1]
+    if rows * inner * columns < compiled_from or not (left.flags.aligned and right.flags.aligned):
         product: Ring = left @ right
         return product
     if left.flags.f_contiguous and not left.flags.c_contiguous:
@@ -39,31 +36,35 @@ def matmul(left: Ring, right: Ring) -> Ring:
 
 
 def sparse_matmul(left: Sparse, right: Ring) -> Ring:
-    """left · right mod 2^64, left in compressed rows. The loop is scipy's own."""
-    return _sparse(left, left.shape[1], right)
+    """left · right mod 2^64, left in compressed rows."""
+    return _sparse_product(left, left.shape[1], right)
 
 
 def sparse_matmul_transposed(left: Sparse, right: Ring) -> Ring:
-    """leftᵀ · right mod 2^64, the left matrix not rearranged."""
-    return _sparse(left.T, left.shape[0], right)
+    """leftᵀ · right mod 2^64, without rearranging the left matrix."""
+    return _sparse_product(left.T, left.shape[0], right)
 
 
-def _sparse(left: Any, inner: int, right: Ring) -> Ring:
-    if left.dtype != DTYPE or right.dtype != DTYPE:
-        raise TypeError(f"products mod 2^64 are of uint64, not of {left.dtype} and {right.dtype}")
-    if inner != len(right):
-        raise ValueError(f"the left matrix has {inner} columns and the right one {len(right)} rows")
+def _sparse_product(left: Any, inner: int, right: Ring) -> Ring:
+    _check_operands(left, inner, right)
     product: Ring = left @ right
     return product
+
+
+def _check_operands(left: Any, inner: int, right: Ring) -> None:
+    if inner != len(right):
+        raise ValueError(f"the left matrix has {inner} columns and the right one {len(right)} rows")
+    if left.dtype != DTYPE or right.dtype != DTYPE:
+        raise TypeError(f"products mod 2^64 are of uint64, not of {left.dtype} and {right.dtype}")
 
 
 def _multiply(x: Ring, y: Ring, out: Ring) -> None:
     """out = x·yᵀ, four columns at a time, so that each x is read once for them."""
     rows, inner = x.shape
     columns = len(y)
-    whole = columns - columns % 4
+    in_fours = columns - columns % 4
     for i in range(rows):
-        for c in range(0, whole, 4):
+        for c in range(0, in_fours, 4):
             s0 = s1 = s2 = s3 = np.uint64(0)
             for j in range(inner):
                 s0 += x[i, j] * y[c, j]
@@ -71,7 +72,7 @@ def _multiply(x: Ring, y: Ring, out: Ring) -> None:
                 s2 += x[i, j] * y[c + 2, j]
                 s3 += x[i, j] * y[c + 3, j]
             out[i, c], out[i, c + 1], out[i, c + 2], out[i, c + 3] = s0, s1, s2, s3
-        for c in range(whole, columns):
+        for c in range(in_fours, columns):
             s0 = np.uint64(0)
             for j in range(inner):
                 s0 += x[i, j] * y[c, j]
@@ -88,7 +89,7 @@ def _add_transposed(x: Ring, y: Ring, out: Ring) -> None:
 
 @cache
 def _compiled(loop: Callable[[Ring, Ring, Ring], None]) -> Callable[[Ring, Ring, Ring], None]:
-    """The loop for read-only or writable operands, compiled once; without numba's cache where none can be written."""
+    """Compile a loop once, for read-only or writable operands; without numba's cache where none can be written."""
     from numba import njit, types
 
     operand = types.Array(types.uint64, 2, "C", readonly=True)

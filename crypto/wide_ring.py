@@ -1,4 +1,4 @@
-"""Numbers of Z_2^320, for exact sums: words of 64 bits, the lowest first, along the first axis of an array."""
+"""Integers mod 2^320, for exact sums: words of 64 bits, the lowest first, along the first axis of an array."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from veilmeans.crypto import ring
 
 WORDS = 5
-"""Words of one number."""
+"""Words of one integer."""
 
 
 def add(x: ring.Ring, y: ring.Ring) -> ring.Ring:
@@ -27,14 +27,14 @@ def subtract(x: ring.Ring, y: ring.Ring) -> ring.Ring:
 
 
 def to_words(integers: NDArray[Any]) -> ring.Ring:
-    """Python's integers, in two's complement."""
+    """Convert Python integers to words, in two's complement."""
     data = b"".join(int(each).to_bytes(8 * WORDS, "little", signed=True) for each in integers.flat)
     words = np.frombuffer(data, "<u8").reshape(*integers.shape, WORDS)
     return np.ascontiguousarray(np.moveaxis(words, -1, 0), ring.DTYPE)
 
 
 def to_integers(words: ring.Ring) -> NDArray[Any]:
-    """The inverse of `to_words`."""
+    """Convert words to signed Python integers: the inverse of `to_words`."""
     rows = np.moveaxis(words, 0, -1).reshape(-1, WORDS).astype("<u8")
     integers = [int.from_bytes(row.tobytes(), "little", signed=True) for row in rows]
     return np.array(integers, object).reshape(words.shape[1:])

@@ -1,6 +1,6 @@
-"""The configuration as a page: every field with its type, default and meaning, out of the schema itself.
+"""Generate docs/config.md: every configuration field with its type, default and meaning, from the schema.
 
-`python docs/config_page.py` prints docs/config.md.
+Run `python docs/config_page.py > docs/config.md` after a change of the schema.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,45 +13,60 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.kmeans_config import ConfigSection
+from veilmeans.schemas.config_fields import PATH, ConfigSection, agreement, section_types
 
 _HEAD = """# The configuration
 
-One YAML file for each party. Paths are relative to the file; only paths of secrets stand in it, never secrets. A
-mistake ends a command with one sentence that names the field. `python docs/config_page.py` prints this page.
+One YAML file for each party. Paths are relative to the file. The file holds paths of secrets, never secrets. A command
+refuses a wrong value with one sentence that names the field.
+
+"Agreed" says who decides on a field. "all": every party must have the same value; a handshake compares them before any
+data flow, and a difference ends the command. "all, if horizontal": only in the horizontal layout. The other fields are
+each party's own and are not sent. The handshake also compares, in the vertical layout, whether `kmeans.id` is set, and
+keyed digests of the ids; in the horizontal layout, the names of the encoded columns.
+
+`python docs/config_page.py` prints this page.
 """
-_SIMPLE = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
+_SIMPLE = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path"}
 _BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """The page, in Markdown."""
     return "\n".join([_HEAD, *_section("", JobConfig)])
 
 
-def _section(prefix: str, part: type[ConfigSection]) -> Iterator[str]:
-    """A part's fields as a table, and after it the parts below it."""
+def _section(prefix: str, section: type[ConfigSection]) -> Iterator[str]:
+    """A section's fields as a table, followed by the sections below it."""
     yield f"## {prefix or 'The file'}\n"
-    yield f"{' '.join((part.__doc__ or '').split())}\n"
-    yield "| field | type | default | meaning |"
-    yield "|---|---|---|---|"
+    yield f"{' '.join((section.__doc__ or '').split())}\n"
+    yield "| field | type | default | agreed | meaning |"
+    yield "|---|---|---|---|---|"
     below: list[tuple[str, type[ConfigSection]]] = []
-    for name, field in part.model_fields.items():
+    for name, field in section.model_fields.items():
         yield _row(name, field)
-        below += [(f"{prefix}.{name}" if prefix else name, inner) for inner in _parts(field.annotation)]
+        below += [(f"{prefix}.{name}" if prefix else name, inner) for inner in section_types(field.annotation)]
     yield ""
     for place, inner in below:
         yield from _section(place, inner)
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    found = dict.fromkeys(map(_bound, _limits(field.metadata, field.annotation)))
-    kind = ", ".join([_kind(field.annotation), *found])
-    return f"| `{name}` | {kind} | {_default(field)} | {field.description or 'see below'} |"
+    bounds = dict.fromkeys(map(_bound, _limits(field.metadata, field.annotation)))
+    kind = ", ".join(["path" if PATH in field.metadata else _kind(field.annotation), *bounds])
+    meaning = " ".join((field.description or "see below").split())
+    return f"| `{name}` | {kind} | {_default(field)} | {_agreed(field)} | {meaning} |"
+
+
+def _agreed(field: FieldInfo) -> str:
+    mark = agreement(field)
+    if mark is None:
+        return "see below" if any(section_types(field.annotation)) else "no"
+    return "all, if horizontal" if mark.horizontal else "all"
 
 
 def _limits(metadata: Iterable[Any], annotation: Any) -> Iterator[Any]:
-    """What bounds a number: beside the type, or inside it; Field(ge=1) inside a type has a bound of its own."""
+    """The bounds of a number, beside its type or inside it; Field(ge=1) inside a type has its own metadata."""
     for each in metadata:
         yield from (
             _limits(each.metadata, None) if isinstance(each, FieldInfo) else [each] if type(each) in _BOUNDS else []
@@ -82,7 +97,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _kind(annotation: Any) -> str:
-    """A type in a reader's words."""
+    """A type in plain words."""
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(inside[0])
@@ -97,14 +112,6 @@ def _kind(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, ConfigSection):
         return "fields below"
     return _SIMPLE.get(annotation, "value")
-
-
-def _parts(annotation: Any) -> Iterator[type[ConfigSection]]:
-    """The parts that a type is made of."""
-    if isinstance(annotation, type) and issubclass(annotation, ConfigSection):
-        yield annotation
-    for inside in get_args(annotation):
-        yield from _parts(inside)
 
 
 if __name__ == "__main__":

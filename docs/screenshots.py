@@ -1,7 +1,7 @@
-"""Screenshots of a run report at two widths, light and dark: python docs/screenshots.py REPORT FOLDER [ID].
+"""Take screenshots of a run report at two widths, light and dark: python docs/screenshots.py REPORT FOLDER [ID].
 
-Needs chromedriver and Pillow. The report is a file, and nothing else is loaded. With an ID, pictures end below the
-section of that name.
+It needs chromedriver and Pillow. The report is a file, and nothing else is loaded. With an ID, pictures end below the
+section with this id.
 """
 
 import base64
@@ -19,26 +19,22 @@ from PIL import Image
 
 PORT = 9517
 FLAGS = [
-    "headless=new",
-    "no-sandbox",
-    "disable-gpu",
-    "hide-scrollbars",
-    "no-first-run",
-    "disable-background-networking",
-]
-FLAGS += ["disable-component-update", "disable-sync", "disable-quic"]
+    "headless=new", "no-sandbox", "disable-gpu", "hide-scrollbars", "no-first-run", "disable-background-networking",
+    "disable-component-update", "disable-sync", "disable-quic",
+]  # fmt: skip
 WIDTHS = {"wide": 1280, "phone": 390}
 COLOURS = 256
 
 
 def call(path: str, body: dict[str, Any]) -> Any:
+    """Send a command to chromedriver."""
     request = Request(f"http://127.0.0.1:{PORT}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urlopen(request) as answer:
         return json.load(answer)["value"]
 
 
-def shoot(report: Path, folder: Path, last: str | None) -> None:
-    """One picture for each width and scheme; a page that is wider than its screen is told."""
+def take_screenshots(report: Path, folder: Path, last: str | None) -> None:
+    """Write one picture for each width and colour scheme; print the size of the page, and whether it is too wide."""
     with tempfile.TemporaryDirectory() as profile:
         options = {"args": [f"--{flag}" for flag in [*FLAGS, f"user-data-dir={profile}"]]}
         session = call("/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}})["sessionId"]
@@ -67,7 +63,7 @@ if __name__ == "__main__":
     driver = subprocess.Popen(["chromedriver", f"--port={PORT}"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(1)
-        shoot(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
+        take_screenshots(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
     finally:
         driver.terminate()
         driver.wait()

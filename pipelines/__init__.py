@@ -1,1 +1,1 @@
-"""What a party runs. Composition only; read these first."""
+"""The jobs that a party runs, one file each. Read these first."""

@@ -1,12 +1,11 @@
 """The job `veilmeans predict`: assign new rows to the clusters of a trained model, whose centroids stay shares.
 
 prepare, as the model's rows were ─▶ handshake ─▶ claim triples ─▶ shares of the model ─▶ operands, distance, assign ─▶
-reveal. A run of its own: start it again after any mishap, and it goes on.
+reveal. A run of its own, and safe to rerun: it resumes where it stopped.
 """
 
 import logging
 import time
-from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
@@ -14,8 +13,7 @@ import apache_beam as beam
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
-from veilmeans.io.storage.triple_store import Manifest
-from veilmeans.pipelines.reporting.progress import TrainProgress
+from veilmeans.pipelines.reporting.progress import RunProgress
 from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
 from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import newest_checkpoint
@@ -24,18 +22,18 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.transforms.kmeans.iteration import PredictRows
 from veilmeans.transforms.kmeans.party_state import PartyJob, copy_model, finish_prediction
-from veilmeans.transforms.rounds.party_context import checkpoints, run_seed
+from veilmeans.transforms.rounds.party_context import run_checkpoints, run_seed
 
 log = logging.getLogger(__name__)
 
 
 def run_predict(config: JobConfig) -> Path:
-    """Take part in a prediction; the folder with the results. The model is read, and never changed."""
+    """Take part in a prediction; return the folder with the results. The model is read, and never changed."""
     return run_kmeans(config, True, _assign)
 
 
 def _assign(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
-    """One pipeline over all rows, unless it has ended before."""
+    """Assign all rows in one pipeline, unless that was done before."""
     del exchange, prepared
     config, context, model = ready.config, job.context.open(), ready.model
     done = newest_checkpoint(config, job)
@@ -45,17 +43,15 @@ def _assign(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: Enco
         raise ConfigError(f"run {config.run!r} trains: it has no model")
     begin = time.perf_counter()
     if done < 0:
-        log.info("agreed with %s; running on %s", ", ".join(config.peers), config.engine.runner)
-        kept = checkpoints(model.folder, run_seed(model_config(config), model.binding))
+        log.info("agreed with %s; running on %s", ", ".join(config.peers), config.beam.runner)
+        kept = run_checkpoints(model.folder, run_seed(model_config(config), model.binding))
         copy_model(job, context, kept, model.iterations)
-    progress = TrainProgress(1, len(job.shards), what=f"rows assigned to clusters of {model.run!r}")
-    with progress.showing(0):
-        stages = counters(run_pipeline(config, partial(_build, job, ready.store.manifest)))
+    progress = RunProgress(1, len(job.row_shards), what=f"rows assigned to clusters of {model.run!r}")
+    with progress.watching(0):
+        manifest = ready.store.manifest
+        result = run_pipeline(config, lambda empty: empty | beam.Create([0]) | "Predict" >> PredictRows(job, manifest))
+        stages = counters(result)
         finish_prediction(job, context)
-        progress.passed(1, bytes_sent(stages))
+        progress.report_done(1, bytes_sent(stages))
     report.add(time.perf_counter() - begin, stages)
     return 1
-
-
-def _build(job: PartyJob, manifest: Manifest, pipeline: beam.Pipeline) -> None:
-    _ = pipeline | beam.Create([job.shards]) | "Predict" >> PredictRows(job, manifest)

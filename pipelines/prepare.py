@@ -4,29 +4,32 @@ import tempfile
 from pathlib import Path
 
 from veilmeans.io.storage.atomic_files import check_writable
-from veilmeans.pipelines.planning.units import size
+from veilmeans.pipelines.planning.units import format_size
 from veilmeans.pipelines.session.own_data import encode_data, local_scaling, scan_data
-from veilmeans.schemas.column_names import brief
+from veilmeans.pipelines.session.trained_model import load_model
+from veilmeans.schemas.column_names import list_briefly
 from veilmeans.schemas.config import JobConfig
 
 
 def dry_prepare(config: JobConfig) -> str:
-    """Both passes over the data, into a folder that is removed."""
-    with tempfile.TemporaryDirectory() as aside:
-        found = prepare_data(config, Path(aside))
-        files = [file for file in Path(aside).rglob("*") if file.is_file()]
+    """Scan and encode the data in a temporary folder, and return what would be written."""
+    with tempfile.TemporaryDirectory() as temporary:
+        summary = prepare_data(config, Path(temporary))
+        files = [file for file in Path(temporary).rglob("*") if file.is_file()]
         written = sum(file.stat().st_size for file in files)
     check_writable(config.storage)
-    return f"{found}\nwould write {size(written)} in {len(files):,} files below {config.storage / 'prepared'}"
+    size = f"{format_size(written)} in {len(files):,} files"
+    return f"{summary}\nwould write {size} below {config.storage_folder.prepared}"
 
 
 def prepare_data(config: JobConfig, storage: Path | None = None) -> str:
-    """Both passes, as far as they go without the others; what was found, in a sentence."""
-    scan = scan_data(config, storage)
-    scaling = local_scaling(config, scan)
-    found = f"{scan.rows:,} rows, {len(scan.columns):,} columns: {brief(scan.columns)}"
+    """Scan the data, encode them if their scale does not depend on the other parties, and return a summary."""
+    model = load_model(config)
+    scan = scan_data(config, model)
+    scaling = local_scaling(config, scan, model)
+    size = f"{scan.rows:,} rows, {len(scan.columns):,} columns: {list_briefly(scan.columns)}"
     if scaling is None:
-        return f"{found}; they are encoded when all parties' statistics are known"
+        return f"{size}; they are encoded when all parties' statistics are known"
     prepared = encode_data(config, scan, scaling, storage)
     cells = prepared.rows * len(prepared.columns)
-    return f"{found}; {prepared.shards:,} shards, {1 - sum(prepared.nonzeros) / cells:.1%} zeros"
+    return f"{size}; {prepared.shards:,} shards, {1 - sum(prepared.nonzeros) / cells:.1%} zeros"

@@ -1,1 +1,1 @@
-"""What crosses a boundary: arrays, shards, messages, addresses, configuration, errors."""
+"""Data that cross a boundary: arrays, shards, messages, addresses, configuration, names of files, errors."""

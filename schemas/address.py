@@ -1,4 +1,4 @@
-"""Where a value lives: (run, iteration, stage, shard). Randomness, triples and messages are all named by it."""
+"""The address of a value: (run, iteration, stage, shard). It names randomness, correlations and messages."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ NAME_RULE = "1 to 80 letters, digits, dots, dashes or underscores, beginning wit
 
 
 def checked_name(what: str, name: str) -> str:
-    """`name` if it is fit for a path and a certificate; else a ConfigError."""
+    """Return `name` if it is fit for a path and a certificate; else raise a ConfigError."""
     if not NAME.fullmatch(name):
         raise ConfigError(f"{what} is {name!r}: it must be {NAME_RULE}")
     return name
@@ -18,7 +18,7 @@ def checked_name(what: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """The place of one shard's work in one round of one iteration of one run."""
+    """The address of one shard in one stage of one iteration of one run."""
 
     run: str
     iteration: int
@@ -26,7 +26,7 @@ class Address:
     shard: int
 
     def encode(self) -> bytes:
-        """An injective encoding: each field with its length before it."""
+        """Encode injectively: each field is preceded by its length."""
         fields = (self.run.encode(), str(self.iteration).encode(), self.stage.encode(), str(self.shard).encode())
         return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
 

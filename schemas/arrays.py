@@ -1,7 +1,7 @@
 """Named arrays as one Arrow record batch: the form in which states and messages are stored and sent.
 
-A batch has one row; each column is one array as a `fixed_shape_tensor`, so that element type and shape travel with it
-and arrays of different lengths stand side by side. Reading is zero-copy: the arrays are read-only views.
+A batch has one row; each column is one array as a `fixed_shape_tensor`, which includes its element type and shape, so
+arrays may have different lengths. Reading is zero-copy: the arrays are read-only views.
 """
 
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ Arrays = Mapping[str, Array]
 
 
 def to_batch(arrays: Arrays) -> pa.RecordBatch:
-    """`arrays` as a record batch of one row."""
+    """Convert arrays to a record batch of one row."""
     return pa.record_batch([_tensor(array) for array in arrays.values()], names=list(arrays))
 
 
 def from_batch(batch: pa.RecordBatch) -> dict[str, Array]:
-    """The arrays in a record batch made by `to_batch`."""
+    """Read the arrays of a record batch that `to_batch` made."""
     return {name: _array(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
 
 
 def to_stream(arrays: Arrays) -> pa.Buffer:
-    """`arrays` as an Arrow IPC stream."""
+    """Serialise arrays as an Arrow IPC stream."""
     batch = to_batch(arrays)
     buffer = pa.allocate_buffer(stream_size(batch))
     write_stream(batch, pa.FixedSizeBufferWriter(buffer))
@@ -44,13 +44,13 @@ def write_stream(batch: pa.RecordBatch, sink: Any) -> None:
 
 
 def stream_size(batch: pa.RecordBatch) -> int:
-    """How many bytes the IPC stream of `batch` has: schema, batch, end mark."""
+    """The size in bytes of the IPC stream of `batch`: schema, batch, end mark."""
     return int(batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + 8)
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What a message's size depends on: an array's name, element type and shape."""
+    """Name, element type and shape of an array: all that the size of a message depends on."""
 
     name: str
     dtype: str
@@ -66,39 +66,37 @@ Spec = tuple[ArraySpec, ...]
 
 
 def spec_of(arrays: Arrays) -> Spec:
+    """The specification of these arrays."""
     return tuple(ArraySpec(name, array.dtype.str, array.shape) for name, array in arrays.items())
 
 
 @lru_cache(maxsize=4096)
 def payload_size(spec: Spec) -> int:
-    """`to_stream(arrays).size`, without the arrays.
+    """Compute `to_stream(arrays).size` without the arrays.
 
-    The schema names shapes, so it is made; of the batch, only the length of the data depends on them, and a batch of
-    at most one element in each array stands for it.
+    The schema contains the shapes, so it is built. In the batch only the length of the data depends on the shapes, so a
+    batch with at most one element in each array is built, and the missing data are added.
     """
     few = to_batch({each.name: np.zeros(min(1, prod(each.shape)), each.dtype) for each in spec})
-    schema = pa.schema([pa.field(each.name, _kind(each)) for each in spec])
+    kinds = [pa.fixed_shape_tensor(_flat(np.zeros(0, each.dtype)).type, each.shape) for each in spec]
+    schema = pa.schema([pa.field(each.name, kind) for each, kind in zip(spec, kinds, strict=True)])
     missing = sum(_aligned(each.nbytes) - _aligned(min(each.nbytes, np.dtype(each.dtype).itemsize)) for each in spec)
     return int(schema.serialize().size + pa.ipc.get_record_batch_size(few) + missing + 8)
 
 
-def _kind(spec: ArraySpec) -> pa.DataType:
-    return pa.fixed_shape_tensor(_flat(np.zeros(0, spec.dtype)).type, spec.shape)
-
-
 def _aligned(size: int) -> int:
-    """Arrow's IPC pads each array's data to multiples of 8 bytes."""
+    """Round up to a multiple of 8 bytes, as Arrow's IPC pads the data of each array."""
     return -(-size // 8) * 8
 
 
 def from_stream(source: Any) -> dict[str, Array]:
-    """The arrays in an IPC stream (a buffer or a memory-mapped file)."""
+    """Read the arrays of an IPC stream (a buffer or a memory-mapped file)."""
     with pa.ipc.open_stream(source) as reader:
         return from_batch(reader.read_next_batch())
 
 
 def nbytes(arrays: Arrays) -> int:
-    """Bytes of payload, without Arrow's framing."""
+    """The size of the elements in bytes, without Arrow's framing."""
     return sum(array.nbytes for array in arrays.values())
 
 
@@ -110,7 +108,7 @@ def _tensor(array: Array) -> pa.Array:
 
 
 def _flat(values: Array) -> pa.Array:
-    """Numbers as Arrow's numbers; elements of the dtype `V<size>`, ciphertexts, as binary of that size."""
+    """Convert numbers to Arrow's numbers, and elements of dtype `V<size>` (ciphertexts) to binary of that size."""
     if values.dtype.kind != "V":
         return pa.array(values)
     return pa.Array.from_buffers(pa.binary(values.itemsize), len(values), [None, pa.py_buffer(values)])

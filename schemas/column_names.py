@@ -1,4 +1,4 @@
-"""Names of columns, of which there may be a million: those that are numbered are made when they are asked for."""
+"""Names of columns. There may be millions: numbered names are stored as ranges and made on demand."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -7,20 +7,19 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, overload
 
-SHOWN = 5
-"""Names in a sentence, at most."""
+MOST_LISTED = 5  # the largest number of names in a sentence
 NameRange = str | tuple[str, int] | tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class Names(Sequence[str]):
-    """Parts in order: a name, or (prefix, n) for prefix0 … prefix{n−1}, or (prefix, n, first) to begin elsewhere."""
+    """Names as ranges: a name, (prefix, n) for prefix0 … prefix{n−1}, or (prefix, n, first) to start at first."""
 
-    parts: tuple[NameRange, ...]
+    ranges: tuple[NameRange, ...]
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *accumulate(1 if isinstance(part, str) else part[1] for part in self.parts)]
+        return [0, *accumulate(1 if isinstance(each, str) else each[1] for each in self.ranges)]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -35,38 +34,38 @@ class Names(Sequence[str]):
         return self._name(range(len(self))[index])
 
     def __iter__(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from (part,) if isinstance(part, str) else (_numbered(part, i) for i in range(part[1]))
+        for each in self.ranges:
+            yield from (each,) if isinstance(each, str) else (_numbered(each, i) for i in range(each[1]))
 
     def _name(self, index: int) -> str:
         number = bisect_right(self._starts, index) - 1
-        part = self.parts[number]
-        return part if isinstance(part, str) else _numbered(part, index - self._starts[number])
+        found = self.ranges[number]
+        return found if isinstance(found, str) else _numbered(found, index - self._starts[number])
 
 
-def _numbered(part: tuple[str, int] | tuple[str, int, int], index: int) -> str:
-    return f"{part[0]}{sum(part[2:]) + index}"
+def _numbered(names: tuple[str, int] | tuple[str, int, int], index: int) -> str:
+    return f"{names[0]}{sum(names[2:]) + index}"
 
 
-def numbered(count: int) -> Names:
-    """ "0", "1", …"""
+def numbered_names(count: int) -> Names:
+    """The names "0", "1", … of so many columns."""
     return Names((("", count),))
 
 
-def brief(names: Sequence[str]) -> str:
-    """The first few names."""
-    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+def list_briefly(names: Sequence[str]) -> str:
+    """List the first few names in a sentence."""
+    return ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
 
 
 def ranges_of(names: Sequence[str]) -> list[Any]:
-    """The names as JSON, numbered ones in one part."""
+    """Convert names to JSON; numbered names become one range."""
     if isinstance(names, Names):
-        return [part if isinstance(part, str) else list(part) for part in names.parts]
+        return [each if isinstance(each, str) else list(each) for each in names.ranges]
     return list(names)
 
 
-def from_ranges(parts: Sequence[Any]) -> Sequence[str]:
-    """What `ranges_of` made."""
-    if all(isinstance(part, str) for part in parts):
-        return tuple(parts)
-    return Names(tuple(part if isinstance(part, str) else tuple(part) for part in parts))
+def from_ranges(ranges: Sequence[Any]) -> Sequence[str]:
+    """Read names from the JSON that `ranges_of` made."""
+    if all(isinstance(each, str) for each in ranges):
+        return tuple(ranges)
+    return Names(tuple(each if isinstance(each, str) else tuple(each) for each in ranges))

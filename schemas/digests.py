@@ -1,4 +1,4 @@
-"""Digests of public parameters, by their values alone: a renamed class or field changes none of them."""
+"""Digests of public parameters by value: renaming a class or a field does not change them."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ def digest_of_values(content: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it; of a dataclass its values in their order, of a kind of correlation its name, too."""
+    """Convert a value to JSON; a dataclass becomes the list of its values, after its `name` if it has one."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Enum):

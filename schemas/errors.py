@@ -1,21 +1,25 @@
-"""What can go wrong, as one sentence and one exit code each.
+"""Errors that a user can act on: one sentence and an exit code for each kind.
 
-A worker may run in another process or behind a Java runner, where only text comes back. So every error prints itself
-as ``veilmeans[code]: sentence`` and `recover_error` finds that line again inside whatever the runner made of it.
+A worker may run in another process or under a Java runner, from which only text comes back. So every error prints
+itself as ``veilmeans[code]: sentence`` and `recover_error` finds that line in the text that the runner made of it.
 """
 
 import re
 
+INTERRUPTED = 130  # the exit code after Ctrl-C; all other codes are those of the classes below
 _ENDS = (r"\n", r"\\n", r" \[while running", r"\. gRPC client debug context", r"\. Client context", r"\. Detail: ", "$")
-"""What runners and gRPC write right behind a sentence."""
+"""Text that runners and gRPC append to a sentence."""
 _MARK = re.compile(rf"(?:veilmeans\[(\d+)\]: )+(.*?)(?={'|'.join(_ENDS)})")
-"""Beam makes an error anew from its text and the step's name, so the mark may stand there twice."""
+"""The mark may occur twice: Beam builds a new error from the text of the first and the name of the step."""
 
 
 class VeilmeansError(Exception):
-    """A mistake or a mishap that the user can act on."""
+    """An error that the user can act on."""
 
     code = 1
+
+    def __init_subclass__(cls, code: int) -> None:
+        cls.code = code
 
     def __init__(self, sentence: str) -> None:
         self.sentence = " ".join(sentence.split())
@@ -25,65 +29,40 @@ class VeilmeansError(Exception):
         return type(self), (self.sentence,)
 
 
-class ConfigError(VeilmeansError):
-    """The job's configuration, or a file it names, is not right."""
-
-    code = 2
+class ConfigError(VeilmeansError, code=2):
+    """The configuration, or a file that it names, is wrong."""
 
 
-class InputError(VeilmeansError):
-    """The data are not what the configuration says."""
-
-    code = 3
+class InputError(VeilmeansError, code=3):
+    """The data differ from what the configuration says."""
 
 
-class HandshakeError(VeilmeansError):
-    """The parties do not mean the same job."""
-
-    code = 4
+class HandshakeError(VeilmeansError, code=4):
+    """The parties have configured different jobs."""
 
 
-class PeerError(VeilmeansError):
+class PeerError(VeilmeansError, code=5):
     """A peer did not answer in time."""
 
-    code = 5
 
-
-class RefusedError(VeilmeansError):
+class RefusedError(VeilmeansError, code=6):
     """A message was altered, forged, truncated, too large, or contradicts an earlier one."""
 
-    code = 6
 
-
-class CertificateError(VeilmeansError):
+class CertificateError(VeilmeansError, code=7):
     """A certificate is missing, expired, or not the pinned one."""
 
-    code = 7
 
-
-class StorageError(VeilmeansError):
+class StorageError(VeilmeansError, code=8):
     """A disk is full or a folder cannot be used."""
 
-    code = 8
 
-
-_BY_CODE: dict[int, type[VeilmeansError]] = {
-    cls.code: cls
-    for cls in (
-        VeilmeansError,
-        ConfigError,
-        InputError,
-        HandshakeError,
-        PeerError,
-        RefusedError,
-        CertificateError,
-        StorageError,
-    )
-}
+_KINDS: list[type[VeilmeansError]] = [VeilmeansError, *VeilmeansError.__subclasses__()]
+_BY_CODE = {kind.code: kind for kind in _KINDS}
 
 
 def recover_error(error: BaseException | str) -> VeilmeansError | None:
-    """The veilmeans error inside the text of `error`, or None if there is none."""
+    """Find the veilmeans error in the text of `error`; None if there is none."""
     if isinstance(error, VeilmeansError) and not _MARK.match(error.sentence):
         return error
     found = _MARK.search(str(error))
@@ -93,6 +72,6 @@ def recover_error(error: BaseException | str) -> VeilmeansError | None:
 
 
 def _unquoted(sentence: str) -> str:
-    """The sentence without the closing quote of a text that was quoted whole."""
+    """Remove the closing quote that belongs to a quotation of the entire text."""
     last = sentence[-1:]
     return sentence[:-1] if last in ("'", '"') and sentence.count(last) % 2 else sentence

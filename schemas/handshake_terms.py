@@ -1,4 +1,4 @@
-"""What the parties must agree on before any data flow, and how a difference is told."""
+"""The terms that parties compare in a handshake, before any data flow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,13 +7,17 @@ from typing import Any
 from veilmeans.schemas.errors import HandshakeError
 
 PROTOCOL_VERSION = 1
+_COMPARED_FIRST = ("protocol version", "parties")
+"""Other terms depend on these, so a difference in these is the one to name."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """`agreed` fields are compared with each peer's; `announced` ones are told to it.
+    """The terms that one party sends to a peer.
 
-    `binding` is a keyed digest of this party's data and job: it tells nothing, but changes when they do.
+    agreed      field -> value, equal at both
+    announced   field -> value, for the peer's information
+    binding     a keyed digest of this party's data and job: it reveals nothing, but changes when they do
     """
 
     agreed: Mapping[str, Any]
@@ -32,8 +36,8 @@ class Terms:
 
 
 def first_difference(mine: Terms, theirs: Terms, peer: str) -> str | None:
-    """The first field that differs, with both values, or None. A field that only one of us has differs, too."""
-    for name in sorted({*mine.agreed, *theirs.agreed}, key=lambda name: (name != "protocol version", name)):
+    """Name the first field that differs, with both values; None if none does. A field that one party lacks differs."""
+    for name in dict.fromkeys((*_COMPARED_FIRST, *sorted({*mine.agreed, *theirs.agreed}))):
         here, there = mine.agreed.get(name), theirs.agreed.get(name)
         if here != there:
             return f"{name} is {_shown(here)} here and {_shown(there)} at {peer}"
@@ -45,4 +49,6 @@ def _shown(value: Any) -> str:
         return "not set"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)

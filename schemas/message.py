@@ -1,6 +1,6 @@
-"""A message's key, and its envelope: what the exchange stores, with size and SHA-256 before the payload.
+"""A message's key, and its envelope: a header with size and SHA-256, then the payload.
 
-The envelope's header has 64 bytes, so that a memory-mapped payload stays aligned as Arrow wants it:
+The header has 64 bytes, so that a memory-mapped payload is aligned as Arrow needs it:
 magic (8) · payload size (8, big-endian) · SHA-256 of the payload (32) · zeros (16).
 """
 
@@ -19,7 +19,7 @@ HEADER_SIZE = 64
 
 @dataclass(frozen=True)
 class MessageKey:
-    """One message: what it is about, who sends it, who may read it."""
+    """The key of one message: its address, its sender, its recipient."""
 
     address: Address
     sender: str
@@ -30,7 +30,7 @@ class MessageKey:
 
     @property
     def path(self) -> str:
-        """The message's place below an inbox or an outbox; `parse` has checked that it cannot leave it."""
+        """The message's path below an inbox or an outbox; `parse` has checked that it cannot point elsewhere."""
         where = self.address
         return f"{where.run}/{where.iteration}/{where.stage}/{where.shard}.{self.sender}.{self.recipient}.msg"
 
@@ -40,23 +40,21 @@ class MessageKey:
 
     @classmethod
     def parse(cls, text: str | bytes) -> "MessageKey":
-        """A key from `to_json`; anything else is refused, above all names that are paths."""
+        """Read a key that `to_json` made; refuse anything else, above all names that are paths."""
         try:
             run, iteration, stage, shard, sender, recipient = json.loads(text)
         except (ValueError, TypeError, RecursionError):
-            raise RefusedError("a message came with a key that is no key") from None
-        names = (run, stage, sender, recipient)
-        numbers = (iteration, shard)
-        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
-            raise RefusedError("a message came with a key whose names are not allowed")
-        if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
-            raise RefusedError("a message came with a key whose numbers are not allowed")
+            raise RefusedError("malformed message key: it is not a list of six values") from None
+        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in (run, stage, sender, recipient)):
+            raise RefusedError("malformed message key: a name in it is not allowed")
+        if not all(type(number) is int and 0 <= number < 2**62 for number in (iteration, shard)):
+            raise RefusedError("malformed message key: a number in it is not allowed")
         return cls(Address(run, iteration, stage, shard), sender, recipient)
 
 
 @dataclass(frozen=True)
 class Header:
-    """Size and digest of a payload."""
+    """The size and the digest of a payload."""
 
     size: int
     digest: bytes
@@ -71,11 +69,11 @@ class Header:
     @classmethod
     def unpack(cls, key: MessageKey, data: bytes) -> "Header":
         if len(data) < HEADER_SIZE or data[:8] != MAGIC:
-            raise RefusedError(f"message {key} is truncated or no message at all: its envelope cannot be read")
+            raise RefusedError(f"message {key} is truncated, or not a message: its envelope cannot be read")
         return cls(int.from_bytes(data[8:16], "big"), data[16:48])
 
     def check(self, key: MessageKey, payload: pa.Buffer) -> None:
-        """End the run if the payload is not the one the sender enveloped."""
+        """Refuse a payload that differs from what the sender put into the envelope."""
         if payload.size != self.size:
             raise RefusedError(f"message {key} is truncated: {payload.size:,} of {self.size:,} bytes arrived")
         if hashlib.sha256(payload).digest() != self.digest:
@@ -83,7 +81,7 @@ class Header:
 
 
 def open_envelope(key: MessageKey, envelope: pa.Buffer) -> pa.Buffer:
-    """The payload of an envelope, checked."""
+    """Read and check the payload of an envelope."""
     header = Header.unpack(key, envelope.slice(0, min(HEADER_SIZE, envelope.size)).to_pybytes())
     payload = envelope.slice(HEADER_SIZE)
     header.check(key, payload)

@@ -1,11 +1,11 @@
-"""Who computes: the parties of a run in their agreed order, and which of them I am."""
+"""The parties of a run, in their agreed order, and this party's place among them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Party:
-    """My place among the M parties. Public: it holds names only."""
+    """This party among the M parties. Public: it holds names only."""
 
     index: int
     names: tuple[str, ...]
@@ -21,7 +21,7 @@ class Party:
 
     @property
     def first(self) -> bool:
-        """Whether it falls to me to add public constants to a share."""
+        """True for the one party that adds public constants to its share."""
         return self.index == 0
 
     @property

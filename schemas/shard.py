@@ -1,7 +1,7 @@
-"""A shard's state as a Beam element: named arrays, by value or as a reference into the party's scratch store.
+"""A shard's state as a Beam element: named arrays, or a reference to them in the party's scratch folder.
 
-Its coder writes Arrow IPC, never a pickle. A reference is a path on a Beam filesystem; `io.storage.scratch`
-makes and reads it.
+The coder writes Arrow IPC, never a pickle. A reference is a path on a Beam filesystem; `io.storage.scratch` makes and
+reads it.
 """
 
 from dataclasses import dataclass, field
@@ -12,20 +12,19 @@ import pyarrow as pa
 from veilmeans.schemas.arrays import Array, from_stream, nbytes, to_stream
 
 _VALUE, _REFERENCE = b"V", b"R"
-_PADDING = b"\0" * 7
-"""Keeps the IPC stream at a multiple of 8 behind the one byte of kind."""
+_PADDING = b"\0" * 7  # aligns the IPC stream to 8 bytes after the byte of the kind
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Either `arrays`, or a `reference` to where they are kept."""
+    """A state: either `arrays`, or a `reference` to them."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
     reference: str | None = None
 
 
 class ShardCoder(beam.coders.Coder):
-    """One byte that says which of the two it is, then the IPC stream or the path."""
+    """Encode a state as one byte for its kind, followed by the IPC stream or the path."""
 
     def encode(self, value: Shard) -> bytes:
         if value.reference is not None:
@@ -38,7 +37,7 @@ class ShardCoder(beam.coders.Coder):
         return Shard(arrays=from_stream(pa.py_buffer(encoded).slice(8)))
 
     def estimate_size(self, value: Shard) -> int:
-        """For Beam's byte counters; by itself Beam would encode the whole shard to see how long it is."""
+        """Estimate the size for Beam's byte counters; without this, Beam would encode the shard to measure it."""
         return nbytes(value.arrays) if value.reference is None else len(value.reference)
 
     def is_deterministic(self) -> bool:

@@ -1,45 +1,68 @@
-"""The order of the files: those that take longest come first, so that none is left to one process at the end."""
+"""Hooks for all tests: the order of files, and a check that only tests marked `processes` start Python processes."""
 
 import gc
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-LONGEST = (
-    "test_kill_and_resume",
-    "test_same_shares_everywhere",
-    "test_reveal",
-    "test_predict",
-    "test_leaks",
-    "test_iteration",
-    "test_bad_input",
-    "test_plan_vs_run",
-    "test_faults",
-    "test_refused_messages",
-    "test_transcripts",
-    "test_offline",
-    "test_custom_protocol",
-    "test_handshake",
-    "test_he_runs",
-    "test_estimator",
-    "test_readme",
-    "test_quickstart",
-    "test_new_user",
-    "test_notebook",
-    "test_demo",
-    "test_sklearn",
-    "test_party_processes",
-)
+_running: list[pytest.Item] = []
+"""The test that runs now, with its fixtures."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # xdist would begin with the files of the most tests
+    sys.addaudithook(_check_command)
+    start = BaseProcess.start
+
+    def checked_start(process: BaseProcess) -> None:
+        _check_marker(process.name)
+        start(process)
+
+    BaseProcess.start = checked_start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    """Put files first whose tests start processes, those with the most such tests foremost.
+
+    They take the longest: so no test process is left with a long file at the end.
+    """
+    functions = {(item.path, getattr(item, "originalname", item.name)) for item in items if _is_marked(item)}
+    expensive = Counter(path for path, _ in functions)
+    items.sort(key=lambda item: -expensive[item.path])
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported for the tests is not garbage: no collection need look through it."""
+    """Exempt everything that was imported for the tests from garbage collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    _running.append(item)
+    try:
+        return (yield)
+    finally:
+        _running.clear()
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("processes", "flink", "prism"))
+
+
+def _check_command(event: str, details: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen":
+        program = Path(str(details[0] or details[1][0])).name
+        if program.startswith(("python", "veilmeans")):
+            _check_marker(program)
+
+
+def _check_marker(process: str) -> None:
+    for item in _running:
+        if not _is_marked(item):
+            raise RuntimeError(f"{item.nodeid} starts the process {process}: mark it with pytest.mark.processes")

@@ -1,1 +1,1 @@
-"""The protocol: rounds, the two executors that run them, one functionality of the paper per file."""
+"""The protocol: rounds and the executors that run them, one functionality of the paper per file."""

@@ -1,11 +1,11 @@
-"""The public numbers of a product X·Y in which X is plain and sparse and Y is encrypted: what its plaintexts hold.
+"""The public parameters of a product X·Y in which X is plain and sparse and Y is encrypted.
 
-Every value of a product is a sum of at most `terms` numbers x·y, |x| ≤ 2^magnitude and 0 ≤ y < 2^64, so it is below
+Every value of a product is a sum of at most `terms` integers x·y, |x| ≤ 2^magnitude and 0 ≤ y < 2^64, so it is below
 2^bound, bound = 64 + magnitude + ⌈log2 terms⌉. A slot has room for it, for a mask that is σ bits longer, and for the
-offset that keeps a negative one positive (`crypto.he.packing`). `columns` values of Y stand side by side in one
-plaintext, or in several (`packs`); where they are few, `group` rows of the product share one, too.
+offset that keeps a negative one positive (`crypto.he.packing`). The `columns` values of a row of Y are packed into one
+plaintext, or into several (`packs`); where they are few, `group` rows of the product share one plaintext.
 
-Nothing in here depends on data: it is part of the plan that all parties and the offline phase agree on.
+Nothing in here depends on data: it is part of what all parties and the offline phase agree on.
 """
 
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from math import ceil
 
 import numpy as np
 
-from veilmeans.crypto.he.packing import Slots, slots_for
+from veilmeans.crypto.he.packing import SlotLayout, fit_slots
 
-SECURITY = 40
-"""Statistical security of a whole run, in bits."""
+STATISTICAL_SECURITY_BITS = 40
+"""Statistical security of one run, all its masks together."""
 
 
 @dataclass(frozen=True)
 class SchemeParameters:
-    """A cryptosystem and the length of its modulus n."""
+    """A homomorphic cryptosystem and the length of its modulus n in bits."""
 
     scheme: str
     bits: int
@@ -38,19 +38,17 @@ class SchemeParameters:
         return ceil(self.bits * (2 if self.scheme == "paillier" else 1) / 8)
 
     @property
-    def patience(self) -> float:
-        """Seconds that work on one ciphertext may take on a slow machine."""
-        return (0.02 if self.scheme == "paillier" else 1e-3) * (self.bits / 2048) ** 3
-
-    @property
     def dtype(self) -> np.dtype[np.void]:
-        """Of an array of ciphertexts."""
+        """Element type of an array of ciphertexts."""
         return np.dtype(f"V{self.size}")
 
 
 @dataclass(frozen=True)
 class HEProductParameters:
-    """X, of `rows` rows in the whole run, enters as x / 2^shift, a whole number of magnitude 2^magnitude at most."""
+    """A product with an owner's matrix X, of `rows` rows in all shards together.
+
+    X enters as x / 2^shift, an integer of magnitude 2^magnitude at most.
+    """
 
     cipher: SchemeParameters
     rows: int
@@ -63,6 +61,7 @@ class HEProductParameters:
 
     @property
     def bound(self) -> int:
+        """Values of the product are below 2^bound in magnitude."""
         return 64 + self.magnitude + _log2(self.terms)
 
     @property
@@ -72,25 +71,25 @@ class HEProductParameters:
 
     @property
     def growth(self) -> int:
-        """By how many bits the randomness of a fresh ciphertext must be longer to hide that of the product.
+        """Extra bits that the randomness of a fresh ciphertext needs to hide the randomness of the product.
 
-        The copies whose plaintexts are moved by a row's slots have their randomness moved as far.
+        A base that is shifted by a row's slots has its randomness shifted as far.
         """
-        moved = (self.group - 1) * self.columns * self.slots.width
-        return moved + self.magnitude + _log2(self.terms) + self.sigma
+        shifted = (self.group - 1) * self.columns * self.slots.width
+        return shifted + self.magnitude + _log2(self.terms) + self.sigma
 
     @cached_property
-    def slots(self) -> Slots:
-        """Of a plaintext of the product; the columns are spread evenly where they need several."""
-        fit = slots_for(self.cipher.capacity, self.bound, self.sigma, self.columns * self.group)
+    def slots(self) -> SlotLayout:
+        """Slots of a plaintext of the product; columns that need several plaintexts are divided evenly."""
+        fit = fit_slots(self.cipher.capacity, self.bound, self.sigma, self.columns * self.group)
         if self.group > 1 or fit.count >= self.columns:
             return fit
         packs = ceil(self.columns / fit.count)
-        return Slots(fit.bound, fit.sigma, ceil(self.columns / packs))
+        return SlotLayout(fit.bound, fit.sigma, ceil(self.columns / packs))
 
     @property
-    def encrypted_slots(self) -> Slots:
-        """Of a plaintext of Y: one row's."""
+    def encrypted_slots(self) -> SlotLayout:
+        """Slots of a plaintext of Y, which holds one row."""
         return self.slots if self.group == 1 else replace(self.slots, count=self.columns)
 
     @property
@@ -99,20 +98,20 @@ class HEProductParameters:
         return 1 if self.group > 1 else ceil(self.columns / self.slots.count)
 
     def encrypted_shape(self, rows: int) -> tuple[int, int]:
-        """Of the ciphertexts of Y."""
+        """Shape of the ciphertexts of Y."""
         return rows, self.packs
 
     def product_shape(self, rows: int) -> tuple[int, int]:
-        """Of the ciphertexts of X·Y."""
+        """Shape of the ciphertexts of X·Y."""
         return ceil(rows / self.group), self.packs
 
 
 def group_rows(product: HEProductParameters, width: int) -> HEProductParameters:
-    """The same with as many rows in one plaintext as fit and pay for the shifted copies of `width` columns.
+    """Put as many rows into one plaintext as fit and are worth the shifted copies of `width` columns.
 
-    To make a copy costs about twice as much as to decrypt, and g rows in a plaintext save all but 1/g of `rows`.
+    A copy costs about twice as much as a decryption, and g rows in a plaintext save all but 1/g of `rows` decryptions.
     """
-    one = slots_for(product.cipher.capacity, product.bound, product.sigma, 1)
+    one = fit_slots(product.cipher.capacity, product.bound, product.sigma, 1)
     most = product.cipher.capacity // one.width // product.columns
     best = max(range(1, most + 1), key=lambda g: product.rows * (1 - 1 / g) - 2 * width * (g - 1), default=1)
     return replace(product, group=best)

@@ -1,6 +1,6 @@
-"""Additively homomorphic encryption: what both schemes share, and the same on arrays of ciphertexts.
+"""Additively homomorphic encryption: the interface of both schemes, and operations on arrays of ciphertexts.
 
-  Enc(a)·Enc(b) = Enc(a + b),   Enc(a)^s = Enc(a·s),   Enc(m) = raw(m)·blind(r)
+  Enc(a)·Enc(b) = Enc(a + b),   Enc(a)^s = Enc(a·s),   Enc(m; r) = Enc(m; no randomness)·Enc(0; r)
 
 An array of ciphertexts has the dtype `V<size>`: each element is one residue, the lowest byte first.
 """
@@ -16,24 +16,26 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto.he import okamoto_uchiyama, paillier
 
-Ciphers: TypeAlias = NDArray[np.void]
-MOST_BITS = 1 << 14
-"""Of n: a longer one is refused before anything is computed with it."""
+Ciphertexts: TypeAlias = NDArray[np.void]
+MAX_BITS = 1 << 14
+"""Longest n: a longer one is refused before anything is computed with it."""
 _HEX = re.compile("[0-9a-f]+")
 
 
 class PublicKey(Protocol):
-    """Encrypts."""
+    """The key that encrypts."""
 
     @property
-    def scheme(self) -> str: ...
+    def scheme(self) -> str:
+        """The scheme's name."""
+
     @property
     def bits(self) -> int:
         """The length of n."""
 
     @property
     def modulus(self) -> mpz:
-        """Ciphertexts are residues of it."""
+        """Ciphertexts are residues mod this number."""
 
     @property
     def capacity(self) -> int:
@@ -44,30 +46,35 @@ class PublicKey(Protocol):
         """Bytes of a ciphertext."""
 
     def random_bits(self, growth: int) -> int:
-        """Bits of the random number for a blind that hides a product whose randomness grew by `growth` bits."""
+        """Bits of the random number for an encryption that hides a product whose randomness grew by `growth` bits."""
 
-    def blind(self, random: mpz) -> mpz:
-        """An encryption of zero. It does not depend on data, so it can be made beforehand."""
+    def encrypt_zero(self, random: mpz) -> mpz:
+        """Encrypt zero with this random number. This does not depend on data, so it can be done offline."""
 
-    def raw(self, plain: mpz) -> mpz:
-        """An encryption of `plain` with no randomness: it must be blinded before it leaves."""
+    def encrypt_unrandomised(self, plain: mpz) -> mpz:
+        """Encrypt `plain` with no randomness: multiply it by an encryption of zero before it is sent."""
 
-    def to_json(self) -> dict[str, str | int]: ...
+    def to_json(self) -> dict[str, str | int]:
+        """The key as JSON."""
 
 
 class PrivateKey(Protocol):
-    """Decrypts."""
+    """The key that decrypts."""
 
     @property
-    def public(self) -> PublicKey: ...
-    def decrypt(self, cipher: mpz) -> mpz: ...
+    def public(self) -> PublicKey:
+        """The public half."""
+
+    def decrypt(self, ciphertext: mpz) -> mpz:
+        """Decrypt one ciphertext."""
+
     def to_json(self) -> dict[str, str | int]:
-        """All of the key: a secret."""
+        """The key pair as JSON: a secret."""
 
 
 _GENERATE: dict[str, Callable[[int], PrivateKey]] = {
-    okamoto_uchiyama.SCHEME: okamoto_uchiyama.generate,
-    paillier.SCHEME: paillier.generate,
+    okamoto_uchiyama.SCHEME: okamoto_uchiyama.generate_key,
+    paillier.SCHEME: paillier.generate_key,
 }
 _PUBLIC: dict[str, tuple[Callable[..., PublicKey], tuple[str, ...]]] = {
     okamoto_uchiyama.SCHEME: (okamoto_uchiyama.PublicKey, ("n", "g")),
@@ -80,57 +87,63 @@ _PRIVATE: dict[str, tuple[Callable[..., PrivateKey], tuple[str, ...]]] = {
 SCHEMES = tuple(_GENERATE)
 
 
-def generate(scheme: str, bits: int) -> PrivateKey:
-    """A new key pair whose n has `bits` bits."""
+def check_installed(scheme: str) -> None:
+    """Raise ImportError if the scheme needs a package that is not installed."""
+    if scheme == paillier.SCHEME:
+        paillier.import_phe()
+
+
+def generate_key(scheme: str, bits: int) -> PrivateKey:
+    """Generate a key pair whose n has `bits` bits."""
     if scheme not in SCHEMES:
         raise ValueError(f"no scheme is called {scheme!r}: there are {', '.join(SCHEMES)}")
     return _GENERATE[scheme](bits)
 
 
-def public_from_json(content: Mapping[str, Any]) -> PublicKey:
-    """The inverse of `PublicKey.to_json`. What cannot be a key is refused with ValueError."""
-    make, names = _PUBLIC[_scheme(content)]
-    return make(**_numbers(content, names))
+def public_key_from_json(content: Mapping[str, Any]) -> PublicKey:
+    """Read what `PublicKey.to_json` wrote; ValueError for what cannot be a key."""
+    make, names = _PUBLIC[_scheme_name(content)]
+    return make(**_key_numbers(content, names))
 
 
-def private_from_json(content: Mapping[str, Any]) -> PrivateKey:
-    """The inverse of `PrivateKey.to_json`. What cannot be a key is refused with ValueError."""
-    make, names = _PRIVATE[_scheme(content)]
-    return make(**_numbers(content, names))
+def private_key_from_json(content: Mapping[str, Any]) -> PrivateKey:
+    """Read what `PrivateKey.to_json` wrote; ValueError for what cannot be a key."""
+    make, names = _PRIVATE[_scheme_name(content)]
+    return make(**_key_numbers(content, names))
 
 
-def _scheme(content: Mapping[str, Any]) -> str:
+def _scheme_name(content: Mapping[str, Any]) -> str:
     if not isinstance(content, Mapping) or content.get("scheme") not in SCHEMES:
         raise ValueError(f"a key names one of the schemes {', '.join(SCHEMES)}")
     return str(content["scheme"])
 
 
-def _numbers(content: Mapping[str, Any], names: Sequence[str]) -> dict[str, mpz]:
+def _key_numbers(content: Mapping[str, Any], names: Sequence[str]) -> dict[str, mpz]:
     if set(content) != {"scheme", "bits", *names}:
         raise ValueError(f"a key of {content['scheme']} has the fields scheme, bits, {', '.join(names)}")
     bits = content["bits"]
-    if type(bits) is not int or not 0 < bits <= MOST_BITS:
-        raise ValueError(f"a key's bits are not an integer up to {MOST_BITS}")
+    if type(bits) is not int or not 0 < bits <= MAX_BITS:
+        raise ValueError(f"a key's bits are not an integer up to {MAX_BITS}")
     for name in names:
         digits = content[name]
         if not isinstance(digits, str) or len(digits) > -(-bits // 4) or not _HEX.fullmatch(digits):
-            raise ValueError(f"a key's {name} is no hexadecimal number of at most {bits} bits")
+            raise ValueError(f"a key's {name} is not a hexadecimal number of at most {bits} bits")
     return {"bits": bits, **{name: mpz(content[name], 16) for name in names}}
 
 
-def to_ciphers(values: Sequence[mpz], size: int) -> Ciphers:
-    """Residues as an array with one axis."""
+def to_ciphertexts(values: Sequence[mpz], size: int) -> Ciphertexts:
+    """Write residues to an array with one axis."""
     return np.frombuffer(b"".join([value.to_bytes(size, "little") for value in values]), f"V{size}")
 
 
-def from_ciphers(ciphers: Ciphers) -> list[mpz]:
-    """The residues in an array of any shape, in C order."""
-    data, size = ciphers.tobytes(), ciphers.dtype.itemsize
+def from_ciphertexts(ciphertexts: Ciphertexts) -> list[mpz]:
+    """Read the residues of an array of any shape, in C order."""
+    data, size = ciphertexts.tobytes(), ciphertexts.dtype.itemsize
     return [mpz.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size)]
 
 
-def check_ciphers(key: PublicKey, values: Sequence[mpz]) -> None:
-    """ValueError unless all are units mod the key's modulus. One gcd, of their product, tells it for all."""
+def check_ciphertexts(key: PublicKey, values: Sequence[mpz]) -> None:
+    """Raise ValueError unless all are units mod the key's modulus. One gcd, of their product, is enough."""
     modulus, product = key.modulus, mpz(1)
     for value in values:
         if not 0 < value < modulus:
@@ -140,18 +153,18 @@ def check_ciphers(key: PublicKey, values: Sequence[mpz]) -> None:
         raise ValueError("a ciphertext shares a factor with the modulus")
 
 
-def blinds(key: PublicKey, randoms: NDArray[np.uint8]) -> Ciphers:
-    """Encryptions of zero from random bytes (count, bytes), each row one number, the lowest byte first."""
-    return to_ciphers([key.blind(mpz.from_bytes(row.tobytes(), "little")) for row in randoms], key.size)
+def encrypt_zeros(key: PublicKey, randoms: NDArray[np.uint8]) -> Ciphertexts:
+    """Encrypt zeros with random bytes (count, bytes), each row one number, the lowest byte first."""
+    return to_ciphertexts([key.encrypt_zero(mpz.from_bytes(row.tobytes(), "little")) for row in randoms], key.size)
 
 
-def encrypt(key: PublicKey, plains: Sequence[mpz], blinds: Ciphers) -> Ciphers:
-    """Each plaintext under its own blind."""
+def encrypt(key: PublicKey, plains: Sequence[mpz], zeros: Ciphertexts) -> Ciphertexts:
+    """Encrypt each plaintext with the randomness of its own encryption of zero."""
     modulus = key.modulus
-    pairs = zip(plains, from_ciphers(blinds), strict=True)
-    return to_ciphers([key.raw(plain) * blind % modulus for plain, blind in pairs], key.size)
+    pairs = zip(plains, from_ciphertexts(zeros), strict=True)
+    return to_ciphertexts([key.encrypt_unrandomised(plain) * zero % modulus for plain, zero in pairs], key.size)
 
 
-def decrypt(key: PrivateKey, ciphers: Ciphers) -> list[mpz]:
-    """The plaintexts in an array of any shape, in C order. A peer's ciphertexts go through `check_ciphers` first."""
-    return [key.decrypt(cipher) for cipher in from_ciphers(ciphers)]
+def decrypt(key: PrivateKey, ciphertexts: Ciphertexts) -> list[mpz]:
+    """Decrypt an array of any shape, in C order. Call `check_ciphertexts` before on what a peer sent."""
+    return [key.decrypt(ciphertext) for ciphertext in from_ciphertexts(ciphertexts)]

@@ -1,4 +1,4 @@
-"""Open what a configuration names: identity, gateway, exchange. Opened once per process, never pickled."""
+"""A party's identity, gateway and exchange, opened from its configuration: once per process, never pickled."""
 
 import socket
 import threading
@@ -9,59 +9,61 @@ from pathlib import Path
 import pyarrow as pa
 
 from veilmeans.crypto.certificates import Identity, check_certificate, check_pair
-from veilmeans.crypto.pairwise_encryption import Seal
+from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.link_shaping import Link, ShapedExchange
-from veilmeans.io.exchange.tls_diagnosis import explained_handshakes
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config_fields import connection_fields
 from veilmeans.schemas.errors import CertificateError, StorageError
 
-_open: dict[str, Exchange] = {}
-_spools: dict[str, MessageStore] = {}
+_exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by what they depend on (`_exchange_name`)
+_local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
 _lock = threading.Lock()
 
 
 def load_identity(config: JobConfig) -> Identity:
-    """This party's certificate and key, checked."""
+    """Load this party's certificate and key, and check them."""
     identity = Identity(_read_certificate(config.certificate, config.party), read_secret(config.key))
     check_pair(identity, str(config.key))
     return identity
 
 
 def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
-    """The pinned certificates, checked."""
+    """Load the pinned certificates of all peers, and check them."""
     return {name: _read_certificate(peer.certificate, name) for name, peer in config.peers.items()}
 
 
 def open_gateway(config: JobConfig) -> Gateway:
-    """This party's gateway, open until the context that it manages ends."""
-    spool = MessageStore(config.storage / "inbox")
+    """Open this party's gateway; it serves until the context that it manages ends."""
+    inbox = MessageStore(config.storage_folder.inbox)
     listen = config.listen or ""
     try:
-        return Gateway(config.party, listen, load_identity(config), load_peer_certificates(config), spool, config.limit)
+        return Gateway(
+            config.party, listen, load_identity(config), load_peer_certificates(config), inbox, config.max_message_bytes
+        )
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
 
 
 def check_port(listen: str) -> None:
-    """Refuse an address on which we cannot listen; it is bound for a moment."""
+    """Refuse an address on which this party cannot listen; it is bound for a moment."""
     host, _, port = listen.rpartition(":")
     try:
         kind, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        with closing(socket.socket(kind)) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
+        with closing(socket.socket(kind)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
     except (OSError, ValueError) as error:
         raise _cannot_listen(listen, getattr(error, "strerror", None) or str(error)) from None
 
 
 def check_listen_address(config: JobConfig) -> None:
-    """The same, of a command that opens its own gateway."""
+    """Refuse a configuration whose embedded gateway could not listen."""
     if config.exchange.kind == "gateway" and config.gateway == "embedded":
         check_port(config.listen or "")
 
@@ -72,56 +74,56 @@ def _cannot_listen(listen: str, why: str) -> StorageError:
 
 @contextmanager
 def embedded_gateway(config: JobConfig) -> Iterator[None]:
-    """The gateway inside this process, if the configuration wants it so."""
+    """Run the gateway inside this process while the context lasts, if the configuration says `gateway: embedded`."""
     if config.exchange.kind != "gateway" or config.gateway != "embedded":
         yield
         return
-    with explained_handshakes(), open_gateway(config) as gateway:
-        _spools[config.listen or ""] = gateway.spool
+    with open_gateway(config) as gateway:
+        _local_inboxes[config.listen or ""] = gateway.inbox
         try:
             yield
         finally:
-            del _spools[config.listen or ""]
+            del _local_inboxes[config.listen or ""]
             close_exchange(config)
 
 
 def open_exchange(config: JobConfig) -> Exchange:
-    """The exchange of this configuration, one for each process."""
-    name = _name(config)
+    """Return the exchange of this configuration; a process has only one."""
+    name = _exchange_name(config)
     with _lock:
-        if name not in _open:
-            _open[name] = _build(config)
-        return _open[name]
+        if name not in _exchanges:
+            _exchanges[name] = _build_exchange(config)
+        return _exchanges[name]
 
 
-def _name(config: JobConfig) -> str:
-    """What an exchange depends on: who we are, who the others are, how messages travel."""
-    return config.model_dump_json(exclude={"run", "engine", "triples", "kmeans", "sums"})
+def _exchange_name(config: JobConfig) -> str:
+    """Return all that an exchange depends on: this party, its peers, the way of the messages."""
+    return config.model_dump_json(include=connection_fields(JobConfig))
 
 
 def close_exchange(config: JobConfig) -> None:
+    """Close the exchange of this configuration, if it is open."""
     with _lock:
-        exchange = _open.pop(_name(config), None)
+        exchange = _exchanges.pop(_exchange_name(config), None)
     if exchange is not None:
         exchange.close()
 
 
-def _build(config: JobConfig) -> Exchange:
+def _build_exchange(config: JobConfig) -> Exchange:
     identity, certificates = load_identity(config), load_peer_certificates(config)
     exchange: Exchange
     if config.exchange.kind == "gateway":
-        doors = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
+        peers = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
         own = Endpoint(config.party, config.listen or "", identity.certificate)
-        local = _spools.get(own.address)
-        exchange = FlightExchange(own, doors, identity, config.limit, config.exchange.timeout_s, local)
+        local = _local_inboxes.get(own.address)
+        exchange = FlightExchange(own, peers, identity, config.max_message_bytes, config.exchange.timeout_s, local)
     else:
-        seals = {name: Seal(identity, certificate) for name, certificate in certificates.items()}
+        ciphers = {name: PairwiseCipher(identity, certificate) for name, certificate in certificates.items()}
         outboxes = {name: peer.outbox or "" for name, peer in config.peers.items()}
-        exchange = FileExchange(config.exchange.outbox or "", outboxes, seals, config.limit)
+        exchange = FileExchange(config.exchange.outbox or "", outboxes, ciphers, config.max_message_bytes)
     shape = config.exchange.shape
     if shape is not None:
-        link = Link(shape.rate_mbps * 1e6, shape.round_trip_ms / 1e3)
-        exchange = ShapedExchange(exchange, link, config.storage / "link.clock")
+        exchange = ShapedExchange(exchange, Link.from_config(shape), config.storage_folder.link_clock)
     return exchange
 
 

@@ -1,7 +1,7 @@
-"""The exchange through gateways: puts go to the recipient's gateway, gets to one's own.
+"""The exchange through gateways: messages are put to the recipient's gateway and read from one's own.
 
-A put is retried until the peer's gateway answers or the time is up: the peer may just be starting again. What is sent
-again is the same bytes, and ignored there. Where a gateway lives in this very process, gets read its spool directly.
+A put is retried until the peer's gateway answers or the time is up: the peer may be restarting. A retry sends the same
+bytes, which the gateway ignores. If the own gateway runs in this process, its inbox is read directly.
 """
 
 import json
@@ -11,36 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import Outgoing, check_size
-from veilmeans.io.exchange.flight_gateway import LONGEST_WAIT
-from veilmeans.io.exchange.flight_streams import Batch, FlightStreams
+from veilmeans.io.exchange.flight_gateway import DROP_MESSAGES, FORGET_REFUSAL, LONGEST_WAIT
+from veilmeans.io.exchange.flight_streams import FlightStreams, Messages
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.tls_diagnosis import diagnose
-from veilmeans.schemas.errors import (
-    CertificateError,
-    PeerError,
-    RefusedError,
-    StorageError,
-    VeilmeansError,
-    recover_error,
-)
+from veilmeans.schemas.errors import CertificateError, PeerError, RefusedError, StorageError, recover_error
 from veilmeans.schemas.message import Header, MessageKey
 
 Result = TypeVar("Result")
-Call = Callable[[flight.FlightClient, flight.FlightCallOptions], Result]
-"""One attempt at a gateway; the options say how long it may take."""
+GatewayCall = Callable[[flight.FlightClient, flight.FlightCallOptions], Result]  # the options limit its time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_UNREACHABLE = (flight.FlightUnavailableError, flight.FlightCancelledError)  # a gateway is absent or closing
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a party's gateway is, and the certificate it must show."""
+    """A party's gateway: its address, and the certificate that it must show."""
 
     name: str
     address: str
@@ -48,7 +42,7 @@ class Endpoint:
 
 
 class FlightExchange:
-    """A party's side of the gateways. `local` is the spool of a gateway in this process, if there is one."""
+    """An exchange with peers through gateways. `local`: the inbox of the own gateway, if it runs in this process."""
 
     def __init__(
         self,
@@ -62,7 +56,7 @@ class FlightExchange:
         self._own, self._peers, self._identity = own, dict(peers), identity
         self._limit, self._timeout, self._local = limit, timeout, local
         self._clients: dict[str, flight.FlightClient] = {}
-        self._lines = {name: FlightStreams(timeout) for name in peers}
+        self._streams = {name: FlightStreams(timeout) for name in peers}
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         by_peer: dict[str, list[tuple[Outgoing, Header]]] = {}
@@ -70,15 +64,11 @@ class FlightExchange:
             check_size(message.key, message.payload.size, self._limit)
             by_peer.setdefault(message.key.recipient, []).append((message, Header.of(message.payload)))
         for peer, batch in by_peer.items():
-            try:
-                self._patiently(self._peers[peer], partial(_put, self._lines[peer], batch), self._timeout)
-            except PeerError:
-                self._check_refusals(batch[0][0].key)
-                raise
+            self._put(peer, batch)
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         deadline = time.monotonic() + timeout
-        while (payload := self._ask(key, max(0.0, min(deadline - time.monotonic(), LONGEST_WAIT)))) is None:
+        while (payload := self._read_own(key, max(0.0, min(deadline - time.monotonic(), LONGEST_WAIT)))) is None:
             if time.monotonic() >= deadline:
                 raise PeerError(
                     f"no message {key.address} came from {key.sender} within {timeout:g} s: is its pipeline running, "
@@ -86,93 +76,89 @@ class FlightExchange:
                 )
         return payload
 
-    def collect(self, run: str, before: int | None = None) -> int:
+    def drop_messages(self, run: str, before: int | None = None) -> int:
         if self._local is not None:
-            return self._local.collect(run, before)
-        return self._act("collect", {"run": run, "before": before})
+            return self._local.drop_messages(run, before)
+        return self._act(DROP_MESSAGES, {"run": run, "before": before})
 
     def forget_refusal(self, run: str) -> None:
         if self._local is not None:
             self._local.forget_refusal(run)
         else:
-            self._act("forgive", {"run": run})
+            self._act(FORGET_REFUSAL, {"run": run})
 
     def close(self) -> None:
-        for lines in self._lines.values():
-            lines.close()
+        for streams in self._streams.values():
+            streams.close()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
 
-    def _ask(self, key: MessageKey, wait: float, patience: float | None = None) -> pa.Buffer | None:
-        """The payload under `key` if it comes within `wait` seconds; our own gateway may be absent for `patience`."""
+    def _put(self, peer: str, messages: Messages) -> None:
+        try:
+            streams = self._streams[peer]  # a stream has options of its own
+            self._call(self._peers[peer], lambda client, _: streams.put(messages, client), self._timeout)
+        except PeerError:
+            self._raise_own_refusal(messages[0][0].key)
+            raise
+
+    def _read_own(self, key: MessageKey, wait: float, timeout: float | None = None) -> pa.Buffer | None:
+        """Wait `wait` seconds for the message under `key`; the own gateway may be absent for `timeout` seconds."""
         if self._local is not None:
             return self._local.wait(key, wait)
         ticket = flight.Ticket(json.dumps({"key": key.to_json(), "wait": wait}))
-        parts = self._patiently(self._own, partial(_read, ticket), wait + (patience or self._timeout))
-        return _join(parts)
+        limit = wait + (timeout or self._timeout)
+        return _join(self._call(self._own, lambda client, options: client.do_get(ticket, options).read_all(), limit))
 
-    def _check_refusals(self, key: MessageKey) -> None:
-        """A peer that left because we refused its message is not called absent: our own gateway knows why."""
+    def _raise_own_refusal(self, key: MessageKey) -> None:
+        """Raise the refusal of an earlier message of this run, if there is one: then the peer stopped because of it."""
         with suppress(PeerError, CertificateError):
-            self._ask(key, wait=0.0, patience=_LONGEST_PAUSE)
+            self._read_own(key, wait=0.0, timeout=_LONGEST_PAUSE)
 
     def _act(self, kind: str, body: Mapping[str, object]) -> int:
         action = flight.Action(kind, json.dumps(body).encode())
-        answers = self._patiently(self._own, partial(_act, action), self._timeout)
+        answers = self._call(self._own, lambda client, options: list(client.do_action(action, options)), self._timeout)
         return int(answers[0].body.to_pybytes())
 
-    def _patiently(self, door: Endpoint, call: Call[Result], timeout: float) -> Result:
-        """Call a gateway; while it cannot be reached, try again with growing pauses."""
-        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
-        while True:
-            client = self._client(door)
-            left = max(deadline - time.monotonic(), _LONGEST_PAUSE)
-            try:
-                return call(client, flight.FlightCallOptions(timeout=left))
-            except (flight.FlightUnavailableError, flight.FlightCancelledError) as error:  # absent, or just closing
-                self._forget(door, client)
-                reason = diagnose(door.name, door.address, door.certificate, self._identity, str(error))
+    def _call(self, endpoint: Endpoint, call: GatewayCall[Result], timeout: float) -> Result:
+        """Call a gateway; while it cannot be reached, retry with growing pauses for `timeout` seconds."""
+        pauses, stop = wait_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE), stop_after_delay(timeout)
+        retrying = Retrying(retry=retry_if_exception_type(_UNREACHABLE), wait=pauses, stop=stop, reraise=True)
+        try:
+            return retrying(partial(self._attempt, endpoint, call, time.monotonic() + timeout))
+        except (*_UNREACHABLE, flight.FlightTimedOutError):
+            raise PeerError(
+                f"the gateway of {endpoint.name} at {endpoint.address} did not answer within {timeout:g} s: "
+                "is it running, and does the firewall let us through?"
+            ) from None
+        except (flight.FlightError, pa.ArrowException) as error:
+            _raise_refusal(endpoint, error)
+
+    def _attempt(self, endpoint: Endpoint, call: GatewayCall[Result], deadline: float) -> Result:
+        """Call a gateway once; a CertificateError if it cannot be reached because of a certificate."""
+        client = self._client(endpoint)
+        seconds = max(deadline - time.monotonic(), _LONGEST_PAUSE)
+        try:
+            return call(client, flight.FlightCallOptions(timeout=seconds))
+        except (*_UNREACHABLE, flight.FlightTimedOutError) as error:
+            if self._clients.get(endpoint.name) is client:  # it is not closed: another thread may be about to use it
+                self._clients.pop(endpoint.name, None)
+            if isinstance(error, _UNREACHABLE):
+                reason = diagnose(endpoint.name, endpoint.address, endpoint.certificate, self._identity, str(error))
                 if reason is not None:
                     raise CertificateError(reason) from None
-                if time.monotonic() >= deadline:
-                    raise _no_answer(door, timeout) from None
-            except flight.FlightTimedOutError:
-                self._forget(door, client)
-                raise _no_answer(door, timeout) from None
-            except (flight.FlightError, pa.ArrowException) as error:
-                raise _refusal(door, error) from None
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            raise
 
-    def _client(self, door: Endpoint) -> flight.FlightClient:
-        if door.name not in self._clients:
-            self._clients[door.name] = flight.FlightClient(
-                f"grpc+tls://{door.address}",
-                tls_root_certs=door.certificate,
+    def _client(self, endpoint: Endpoint) -> flight.FlightClient:
+        if endpoint.name not in self._clients:
+            self._clients[endpoint.name] = flight.FlightClient(
+                f"grpc+tls://{endpoint.address}",
+                tls_root_certs=endpoint.certificate,
                 cert_chain=self._identity.certificate,
                 private_key=self._identity.key,
-                override_hostname=door.name,
+                override_hostname=endpoint.name,
             )
-        return self._clients[door.name]
-
-    def _forget(self, door: Endpoint, client: flight.FlightClient) -> None:
-        """Connect anew next time. The client is not closed: another thread may be about to use it."""
-        if self._clients.get(door.name) is client:
-            self._clients.pop(door.name, None)
-
-
-def _put(lines: FlightStreams, batch: Batch, client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
-    del options  # a line has its own
-    lines.put(batch, client)
-
-
-def _read(ticket: flight.Ticket, client: flight.FlightClient, options: flight.FlightCallOptions) -> pa.Table:
-    return client.do_get(ticket, options).read_all()
-
-
-def _act(action: flight.Action, client: flight.FlightClient, options: flight.FlightCallOptions) -> list[flight.Result]:
-    return list(client.do_action(action, options))
+        return self._clients[endpoint.name]
 
 
 def _join(table: pa.Table) -> pa.Buffer | None:
@@ -182,22 +168,11 @@ def _join(table: pa.Table) -> pa.Buffer | None:
     return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
 
 
-def _no_answer(door: Endpoint, timeout: float) -> PeerError:
-    return PeerError(
-        f"the gateway of {door.name} at {door.address} did not answer within {timeout:g} s: "
-        "is it running, and does the firewall let us through?"
-    )
-
-
-def _refusal(door: Endpoint, error: BaseException) -> VeilmeansError:
-    """What a gateway answered, as our own error; a disk is said to be whose it is."""
-    said = _without_context(error)
-    known = recover_error(said)
-    if isinstance(known, StorageError):
-        return StorageError(f"the gateway of {door.name} cannot store messages: {known.sentence}")
-    return known or RefusedError(f"the gateway of {door.name} refused: {said}")
-
-
-def _without_context(error: BaseException) -> str:
-    """The first line of an error, up to what gRPC and Arrow write behind it."""
-    return re.split(r"\. (?:gRPC client debug context|Client context|Detail):", str(error).splitlines()[0])[0]
+def _raise_refusal(endpoint: Endpoint, error: BaseException) -> NoReturn:
+    """Raise a gateway's answer as our own error; a full disk is reported as the gateway's."""
+    debug_context = r"\. (?:gRPC client debug context|Client context|Detail):"  # appended by gRPC and Arrow
+    answer = re.split(debug_context, str(error).splitlines()[0])[0]
+    recovered = recover_error(answer)
+    if isinstance(recovered, StorageError):
+        raise StorageError(f"the gateway of {endpoint.name} cannot store messages: {recovered.sentence}") from None
+    raise recovered or RefusedError(f"the gateway of {endpoint.name} refused: {answer}") from None

@@ -1,151 +1,166 @@
-"""The handshake: each party tells each other its terms, each confirms what it heard, and a run is bound to it.
+"""The handshake: parties exchange their terms, confirm each other's, and bind the run to them.
 
-Until all terms agree nothing else is sent, so a handshake may be put again with other terms. From then on the run is
-sealed: what was said is kept in the run's folder, and a run id that comes back with other data or another
-configuration is refused (it would use the same masks again). A party that starts a sealed run again goes on from there.
+  1. each party sends its terms to each peer, and waits until the peer's terms agree with its own
+  2. each party confirms the peer's terms by their digest, and waits for the peer's confirmation of its own
+  3. if a peer's terms changed in the meantime, step 2 is repeated; else all terms are stored in the run's folder
+
+Until all terms agree nothing else is sent, so a party may send other terms again. From then on the run is bound: a run
+id that comes back with other data or another configuration is refused, because it would use the same masks again. A
+party that reruns a bound run needs no second handshake.
 """
 
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, get_arrays
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms, first_difference
 from veilmeans.schemas.message import MessageKey
+from veilmeans.schemas.run_folder import RunFolder
 
+Result = TypeVar("Result")
 log = logging.getLogger(__name__)
-_GRACE = 3.0
-"""Seconds for which differing terms are looked at again: they may be left over from before the peer's correction."""
+_GRACE = 3.0  # seconds for which differing terms are read again: they may be older than the peer's correction
+_PAUSE = 0.2
+_TERMS, _CONFIRMATION = 0, 1  # the shard numbers under which the two messages of a handshake are sent
 
 
-def shake_hands(
+def exchange_terms(
     exchange: Exchange,
     me: str,
     run: str,
     terms: Mapping[str, Terms],
-    folder: Path,
+    folder: RunFolder,
     timeout: float,
     check: Callable[[Mapping[str, Terms]], object] | None = None,
+    grace: float | None = None,
 ) -> dict[str, Terms]:
-    """Exchange terms with each peer in `terms` (what it is told); what each of them said, once all agree.
+    """Send each peer its part of `terms`, and return the peers' terms once all agree; then the run is bound to them.
 
-    `check` may refuse what was heard before the run is bound to it.
+    `check` may refuse the peers' terms before. `grace`: seconds for which differing terms are read again.
     """
-    check_bindings(folder, me, terms)
-    known = earlier_handshake(folder, me, terms)
-    if known is not None:
-        return known
+    check_bound_terms(folder, me, terms)
+    stored = stored_terms(folder, me, terms)
+    if stored is not None:
+        return stored
     log.info("%s is ready; waiting for %s, each for %g s at most", me, ", ".join(terms), timeout)
-    exchange.put_all([_message(MessageKey(_where(run), me, peer), said) for peer, said in terms.items()])
-    heard, confirmed = _hear(exchange, me, run, terms, timeout), False
-    while not confirmed:
-        if check is not None:
-            check(heard)
-        exchange.put_all([_confirmation(MessageKey(_where(run, 1), me, peer), said) for peer, said in heard.items()])
-        for peer, said in terms.items():
-            _await_confirmation(exchange, MessageKey(_where(run, 1), peer, me), said, timeout)
-        again = _hear(exchange, me, run, terms, timeout)
-        heard, confirmed = again, again == heard
-    for peer, said in terms.items():
-        _bind(folder, f"{me}-to-{peer}", said)
-    for peer, said in heard.items():
-        _bind(folder, f"{peer}-to-{me}", said)
-    return heard
+    handshake = _Handshake(exchange, me, run, timeout, _GRACE if grace is None else grace)
+    received = handshake.agree(terms, check or (lambda _: None))
+    for peer in terms:
+        write_json(folder.terms(me, peer), terms[peer].to_dict())
+    for peer in terms:
+        write_json(folder.terms(peer, me), received[peer].to_dict())
+    return received
 
 
-def earlier_handshake(folder: Path, me: str, terms: Mapping[str, Terms]) -> dict[str, Terms] | None:
-    """What each peer said when the run was begun, if it was."""
-    if not all(_binding_file(folder, f"{peer}-to-{me}").exists() for peer in terms):
+def stored_terms(folder: RunFolder, me: str, peers: Mapping[str, object]) -> dict[str, Terms] | None:
+    """Read the peers' terms to which the run is bound; None if it is not bound yet."""
+    if not all(folder.terms(peer, me).exists() for peer in peers):
         return None
-    return {peer: _bound(folder, f"{peer}-to-{me}") for peer in terms}
+    return {peer: _read_terms(folder, peer, me) for peer in peers}
 
 
-def check_bindings(folder: Path, me: str, terms: Mapping[str, Terms]) -> None:
-    """Refuse a run that was begun on other terms, or on other data."""
-    for peer, said in terms.items():
-        _check_binding(folder, f"{me}-to-{peer}", said)
+def check_bound_terms(folder: RunFolder, me: str, terms: Mapping[str, Terms]) -> None:
+    """Refuse a run that is bound to other terms or other data of this party."""
+    for peer, mine in terms.items():
+        bound = _read_terms(folder, me, peer) if folder.terms(me, peer).exists() else None
+        if bound is not None and bound.to_dict() != json.loads(json.dumps(mine.to_dict())):
+            what = first_difference(mine, bound, "the start of this run") or "the data or the job have changed since"
+            new = "triples.store" if folder.run.startswith("store-") else "run id"
+            raise HandshakeError(f"run {folder.run!r} was begun before on other terms ({what}): choose a new {new}")
 
 
-def _check_binding(folder: Path, name: str, said: Terms) -> None:
-    path = _binding_file(folder, name)
-    if not path.exists():
-        return
-    before = _bound(folder, name)
-    if before.to_dict() != json.loads(json.dumps(said.to_dict())):
-        what = first_difference(said, before, "the start of this run") or "the data or the job have changed since"
-        new = "triples.store" if folder.name.startswith("store-") else "run id"
-        raise HandshakeError(f"run {folder.name!r} was begun before on other terms ({what}): choose a new {new}")
+def _read_terms(folder: RunFolder, sender: str, recipient: str) -> Terms:
+    return Terms.from_dict(sender, json.loads(folder.terms(sender, recipient).read_text()))
 
 
-def _hear(exchange: Exchange, me: str, run: str, terms: Mapping[str, Terms], timeout: float) -> dict[str, Terms]:
-    return {peer: _await_agreement(exchange, me, run, peer, said, timeout) for peer, said in terms.items()}
+@dataclass(frozen=True)
+class _Handshake:
+    """One party's side of a handshake with all its peers."""
+
+    exchange: Exchange
+    me: str
+    run: str
+    timeout: float
+    grace: float
+
+    def agree(self, terms: Mapping[str, Terms], check: Callable[[Mapping[str, Terms]], object]) -> dict[str, Terms]:
+        """Send and receive terms until each side has confirmed the other's."""
+        self.exchange.put_all([terms_message(self._to(peer, _TERMS), mine) for peer, mine in terms.items()])
+        received, confirmed = self._receive_all(terms), False
+        while not confirmed:
+            check(received)
+            confirmations = {peer: self._to(peer, _CONFIRMATION) for peer in received}
+            self.exchange.put_all([confirmation(key, received[peer]) for peer, key in confirmations.items()])
+            for peer, mine in terms.items():
+                self._retry_in_grace(self._from(peer, _CONFIRMATION), partial(self._read_confirmation, peer, mine))
+            again = self._receive_all(terms)
+            received, confirmed = again, again == received
+        return received
+
+    def _receive_all(self, terms: Mapping[str, Terms]) -> dict[str, Terms]:
+        return {
+            peer: self._retry_in_grace(self._from(peer, _TERMS), partial(self._read_agreeing, peer, mine))
+            for peer, mine in terms.items()
+        }
+
+    def _retry_in_grace(self, key: MessageKey, read: Callable[[], Result]) -> Result:
+        """Wait for the message under `key`, then read it until it is right, for the time of grace."""
+        self.exchange.get(key, self.timeout)
+        differing, stop = retry_if_exception_type(HandshakeError), stop_after_delay(self.grace)
+        return Retrying(retry=differing, wait=wait_fixed(_PAUSE), stop=stop, reraise=True)(read)
+
+    def _read_agreeing(self, peer: str, mine: Terms) -> Terms:
+        theirs = _parse(peer, get_arrays(self.exchange, self._from(peer, _TERMS), self.timeout).get("terms"))
+        difference = first_difference(mine, theirs, peer)
+        if difference is not None:
+            raise HandshakeError(f"{difference}: agree on one value, then start both again")
+        return theirs
+
+    def _read_confirmation(self, peer: str, mine: Terms) -> None:
+        """Check that the peer has received these terms of ours, not those of an earlier attempt."""
+        received = get_arrays(self.exchange, self._from(peer, _CONFIRMATION), self.timeout)
+        if not np.array_equal(received.get("digest", []), _digest(mine)):
+            raise HandshakeError(f"{peer} has begun this run on other terms of ours: choose a new run id")
+
+    def _to(self, peer: str, number: int) -> MessageKey:
+        return MessageKey(Address(self.run, 0, HANDSHAKE, number), self.me, peer)
+
+    def _from(self, peer: str, number: int) -> MessageKey:
+        return MessageKey(Address(self.run, 0, HANDSHAKE, number), peer, self.me)
 
 
-def _await_agreement(exchange: Exchange, me: str, run: str, peer: str, said: Terms, timeout: float) -> Terms:
-    deadline = None
-    while True:
-        theirs = _parse(peer, get_arrays(exchange, MessageKey(_where(run), peer, me), timeout))
-        differs = first_difference(said, theirs, peer)
-        if differs is None:
-            return theirs
-        deadline = deadline or time.monotonic() + _GRACE
-        if time.monotonic() > deadline:
-            raise HandshakeError(f"{differs}: agree on one value, then start both again")
-        time.sleep(0.2)
+def terms_message(key: MessageKey, terms: Terms) -> Outgoing:
+    """Make the message that sends terms."""
+    return Outgoing.of(key, {"terms": np.frombuffer(_encode(terms), np.uint8)})
 
 
-def _await_confirmation(exchange: Exchange, key: MessageKey, said: Terms, timeout: float) -> None:
-    """Wait until the peer has heard these terms of ours, not those of an earlier attempt."""
-    deadline = None
-    while not np.array_equal(get_arrays(exchange, key, timeout).get("digest", []), _digest(said)):
-        deadline = deadline or time.monotonic() + _GRACE
-        if time.monotonic() > deadline:
-            raise HandshakeError(f"{key.sender} has begun this run on other terms of ours: choose a new run id")
-        time.sleep(0.2)
-
-
-def _where(run: str, part: int = 0) -> Address:
-    return Address(run, 0, HANDSHAKE, part)
+def confirmation(key: MessageKey, received: Terms) -> Outgoing:
+    """Make the message that confirms a peer's terms."""
+    return Outgoing.of(key, {"digest": _digest(received)})
 
 
 def _digest(terms: Terms) -> NDArray[np.uint8]:
-    text = json.dumps(terms.to_dict(), sort_keys=True).encode()
-    return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
+    return np.frombuffer(hashlib.sha256(_encode(terms)).digest(), np.uint8)
 
 
-def _confirmation(key: MessageKey, heard: Terms) -> Outgoing:
-    return Outgoing.of(key, {"digest": _digest(heard)})
+def _encode(terms: Terms) -> bytes:
+    return json.dumps(terms.to_dict(), sort_keys=True).encode()
 
 
-def _message(key: MessageKey, terms: Terms) -> Outgoing:
-    text = json.dumps(terms.to_dict(), sort_keys=True).encode()
-    return Outgoing.of(key, {"terms": np.frombuffer(text, np.uint8)})
-
-
-def _parse(peer: str, message: Arrays) -> Terms:
+def _parse(peer: str, text: NDArray[np.uint8] | None) -> Terms:
     try:
-        return Terms.from_dict(peer, json.loads(message["terms"].tobytes()))
-    except (KeyError, ValueError):
+        return Terms.from_dict(peer, json.loads(b"" if text is None else text.tobytes()))
+    except ValueError:
         raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None
-
-
-def _binding_file(folder: Path, name: str) -> Path:
-    return folder / f"bound.{name}.json"
-
-
-def _bound(folder: Path, name: str) -> Terms:
-    return Terms.from_dict(name, json.loads(_binding_file(folder, name).read_text()))
-
-
-def _bind(folder: Path, name: str, said: Terms) -> None:
-    write_json(_binding_file(folder, name), said.to_dict())

@@ -1,18 +1,12 @@
-"""Why a TLS connection failed, in words: gRPC says only that the peer cannot be reached.
+"""The cause of a failed TLS connection in one sentence: gRPC reports only that the peer cannot be reached.
 
-The question is put to the peer once more with Python's own `ssl`: what certificate does it show, and what alert does
-it answer ours with? The peer's side says why in its gateway's log (`explained_handshakes`).
+The handshake is repeated once with Python's own `ssl`, which shows the peer's certificate and its alert about ours.
 """
 
-import os
-import re
 import socket
 import ssl
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,36 +15,26 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from veilmeans.crypto.certificates import Identity, fingerprint
 
-_HUNG_UP = "HUNG_UP"
-"""What gRPC's servers do instead of an alert: they close the connection when they have seen our certificate."""
-_ALERTS = {
-    _HUNG_UP: "it has pinned another certificate for us",
-    "UNKNOWN_CA": "it has pinned another certificate for us",
-    "BAD_CERTIFICATE": "it has pinned another certificate for us",
-    "CERTIFICATE_UNKNOWN": "it has pinned another certificate for us",
+_CLOSED = "CLOSED"  # gRPC's servers that refuse a certificate close the connection without an alert
+_OTHER_CERTIFICATE = "it has pinned another certificate for us"
+_CAUSES = {  # the cause of a refusal, by a word of the peer's alert
+    _CLOSED: _OTHER_CERTIFICATE,
+    "UNKNOWN_CA": _OTHER_CERTIFICATE,
+    "BAD_CERTIFICATE": _OTHER_CERTIFICATE,
+    "CERTIFICATE_UNKNOWN": _OTHER_CERTIFICATE,
     "CERTIFICATE_EXPIRED": "our certificate has expired",
     "CERTIFICATE_REQUIRED": "we showed it none",
 }
-_HANDSHAKE_FAILED = re.compile(
-    r"ssl_transport_security.*Handshake failed with error.*?::(?:certificate verify failed: (.*)|(.*))$"
-)
-_PAUSE = 0.2
-"""Seconds between two questions to a server that hung up."""
-_GRPC_LINE = re.compile(rb"[IWEF]\d{4} ")
-_REASONS = {
-    "peer did not return a certificate": "it showed no certificate",
-    "certificate has expired": "its certificate has expired",
-    "certificate is not yet valid": "its certificate is not valid yet",
-}
+_PAUSE = 0.2  # seconds before a server that closed the connection is asked again
 
 
 def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: str) -> str | None:
-    """A sentence if certificates are why `name` cannot be reached, else None (it may just be starting)."""
+    """Return a sentence if certificates are the cause why `name` cannot be reached, else None (it may be starting)."""
     if "connect" not in error.lower() and "closed" not in error.lower() and "ssl" not in error.lower():
         return None
     try:
         shown, alert = _probe(address, identity)
-        if alert == _HUNG_UP:  # or it was just being stopped: then it does not take the next connection
+        if alert == _CLOSED:  # or the server was being stopped: then it does not accept the next connection
             time.sleep(_PAUSE)
             shown, alert = _probe(address, identity)
     except OSError:
@@ -61,30 +45,30 @@ def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: 
             f"the gateway of {name} at {address} showed a certificate with fingerprint {theirs}, but the one pinned "
             f"here has {fingerprint(pinned)}: ask {name} for its certificate"
         )
-    outdated = _outdated(pinned)
-    if outdated is not None:
-        return f"the gateway of {name} at {address} showed a certificate that {outdated}: ask {name} for a new one"
-    for word, reason in _ALERTS.items():
+    invalid = _invalid_dates(pinned)
+    if invalid is not None:
+        return f"the gateway of {name} at {address} showed a certificate that {invalid}: ask {name} for a new one"
+    for word, cause in _CAUSES.items():
         if word in alert:
-            return _refused(name, address, identity, reason)
+            return _certificate_refused(name, address, identity, cause)
     return None
 
 
-def _refused(name: str, address: str, identity: Identity, reason: str) -> str:
-    outdated = _outdated(identity.certificate)
-    if outdated is not None:
+def _certificate_refused(name: str, address: str, identity: Identity, cause: str) -> str:
+    invalid = _invalid_dates(identity.certificate)
+    if invalid is not None:
         return (
-            f"the gateway of {name} at {address} refused our certificate, which {outdated}: "
-            f"make a new one with `veilmeans keys` and send it to {name}"
+            f"the gateway of {name} at {address} refused our certificate, which {invalid}: "
+            f"make a new one with `veilmeans config keys` and send it to {name}"
         )
     return (
-        f"the gateway of {name} at {address} refused our certificate ({reason}): "
+        f"the gateway of {name} at {address} refused our certificate ({cause}): "
         f"send {name} ours, fingerprint {fingerprint(identity.certificate)}"
     )
 
 
-def _outdated(pem: bytes) -> str | None:
-    """What is wrong with a certificate's dates, if anything."""
+def _invalid_dates(pem: bytes) -> str | None:
+    """Return how a certificate's dates are wrong, or None if it is valid now."""
     certificate, now = x509.load_pem_x509_certificate(pem), datetime.now(UTC)
     if now > certificate.not_valid_after_utc:
         return f"expired on {certificate.not_valid_after_utc.date()}"
@@ -94,7 +78,7 @@ def _outdated(pem: bytes) -> str | None:
 
 
 def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, str]:
-    """The certificate that a server shows, and how it refuses ours ('' if it does not)."""
+    """Connect once; return the certificate that the server shows, and how it refuses ours ('' if it does not)."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -111,63 +95,12 @@ def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, s
                 der = secure.getpeercert(binary_form=True)
                 shown = x509.load_der_x509_certificate(der) if der else None
                 try:
-                    return shown, "" if secure.recv(1) else _HUNG_UP
+                    return shown, "" if secure.recv(1) else _CLOSED
                 except TimeoutError:
                     return shown, ""
                 except ConnectionResetError:
-                    return shown, _HUNG_UP
+                    return shown, _CLOSED
                 except ssl.SSLError as alert:
                     return shown, str(alert)
         except ssl.SSLError as alert:
             return None, str(alert)
-
-
-@contextmanager
-def explained_handshakes() -> Iterator[None]:
-    """While this is open, say in words why a TLS handshake with this process's gateway failed.
-
-    gRPC writes the reason to file descriptor 2 and nowhere else; so descriptor 2 is read, and its lines passed on.
-    """
-    reader, writer = os.pipe()
-    real = os.dup(2)
-    os.dup2(writer, 2)
-    os.close(writer)
-    relay = threading.Thread(target=_relay, args=(reader, real), name="stderr-relay", daemon=True)
-    relay.start()
-    try:
-        yield
-    finally:
-        os.dup2(real, 2)
-        relay.join(timeout=2)
-
-
-def _relay(reader: int, real: int) -> None:
-    """Pass lines from `reader` on to `real` until all writers are gone; unfinished lines go at once unless gRPC's.
-
-    Both descriptors are closed at the end.
-    """
-    pending = b""
-    while data := os.read(reader, 65536):
-        *whole, pending = (pending + data).split(b"\n")
-        text = b"".join(explained(line.decode(errors="replace")).encode() + b"\n" for line in whole)
-        if pending and not _GRPC_LINE.match(pending):
-            text, pending = text + pending, b""
-        os.write(real, text)
-    os.write(real, pending)
-    os.close(reader)
-    os.close(real)
-
-
-def explained(line: str) -> str:
-    """A line of gRPC's log in words, if it tells of a failed handshake; any other line as it is."""
-    found = _HANDSHAKE_FAILED.search(line)
-    if found is None:
-        return line
-    why = (found[1] or found[2]).strip()
-    for beginning, reason in _REASONS.items():
-        if why.startswith(beginning):
-            return f"refused a connection: {reason}"
-    if found[1]:
-        return f"refused a connection: its certificate is none of the pinned ones ({why})"
-    what = "the other side refused our certificate" if " alert " in why else "it does not speak TLS as we do"
-    return f"a connection failed: {what} ({why})"

@@ -1,4 +1,4 @@
-"""What the columns of a source become: each field of it one column of numbers, or many."""
+"""The encoding of a source's columns, called fields: each becomes one column of numbers, or many."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,19 +13,18 @@ from veilmeans.schemas.errors import InputError
 Kind = Literal["number", "matrix", "one_hot", "multi_hot"]
 Missing = Literal["error", "zero", "mean"]
 Unseen = Literal["error", "ignore"]
-HOT: tuple[Kind, ...] = ("one_hot", "multi_hot")
-"""Kinds whose columns are 0 or 1, sparse, and never scaled."""
+HOT: tuple[Kind, ...] = ("one_hot", "multi_hot")  # kinds whose columns are 0 or 1, sparse, and never scaled
 
 
 @dataclass(frozen=True)
 class ColumnEncoding:
     """A field of the source, and the `width` columns that it becomes.
 
-    number      the value as it is; one that is missing is `fill`, or not a number as long as that is not known
-    matrix      the columns of a sparse matrix, whose zeros stay zeros; svmlight indices count from `base`. Where only
-                some are taken, `chosen` has the first and one past the last of each run of them
+    number      the value as it is; a missing one is `fill`, or NaN while `fill` is not known
+    matrix      the columns of a sparse matrix, whose zeros stay zeros; svmlight indices count from `base`. If only some
+                columns are used, `chosen` has the first and one past the last of each range of them
     one_hot     a column for each of `values`, which is 1 where the field has that value
-    multi_hot   `width` columns, of which those are 1 whose numbers are in the field's list
+    multi_hot   `width` columns, which are 1 where their number is in the field's list
     """
 
     name: str
@@ -39,8 +38,8 @@ class ColumnEncoding:
     fill: float | None = None
 
     @property
-    def parts(self) -> tuple[NameRange, ...]:
-        """The columns' names, as `Names` has them."""
+    def name_ranges(self) -> tuple[NameRange, ...]:
+        """The names of the columns, in the form of `Names`."""
         if self.kind == "one_hot":
             return tuple(f"{self.name}={value}".replace("\n", " ") for value in self.values)
         if self.kind == "number":
@@ -50,9 +49,15 @@ class ColumnEncoding:
         return (("" if self.kind == "matrix" else f"{self.name}=", self.width),)
 
 
+Fields = tuple[ColumnEncoding, ...]
+
+
 @dataclass(frozen=True)
 class EncodingRules:
-    """How columns that are not plain numbers become numbers; `one_hot` are columns whose values are to be found."""
+    """The configured encoding of fields that are not plain numbers.
+
+    `categories` declares the values of a field; those of a field in `one_hot` are collected from the data.
+    """
 
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     one_hot: tuple[str, ...] = ()
@@ -60,14 +65,14 @@ class EncodingRules:
     unseen: Unseen = "error"
     missing: Missing = "error"
 
-    def fields(self, file: str, columns: Sequence[str]) -> tuple[ColumnEncoding, ...]:
-        """The fields of a table with these columns."""
+    def fields(self, file: str, columns: Sequence[str]) -> Fields:
+        """Return the encoding of each column of a table."""
         for name in (*self.categories, *self.one_hot, *self.multi_hot):
             if name not in columns:
                 raise InputError(f"{file}: {name!r} is to be encoded, but is none of the columns that are read")
-        return tuple(map(self._field, columns))
+        return tuple(map(self._encoding, columns))
 
-    def _field(self, name: str) -> ColumnEncoding:
+    def _encoding(self, name: str) -> ColumnEncoding:
         if name in self.multi_hot:
             return ColumnEncoding(name, "multi_hot", self.multi_hot[name], missing=self.missing)
         if name in self.one_hot or name in self.categories:
@@ -78,50 +83,52 @@ class EncodingRules:
 
 @dataclass(frozen=True)
 class TableEncoding:
-    """How a source became columns, for more rows to become columns in the same way.
+    """The encoding of a source that was read, by which new rows are encoded in the same way.
 
-    `means`: of each field that is a number, in the rows that were there.
+    `means`: the mean of each field that is a number, in the rows that were read.
     """
 
-    fields: tuple[ColumnEncoding, ...]
+    fields: Fields
     means: tuple[float, ...]
 
-    def again(self, treatment: EncodingRules) -> tuple[ColumnEncoding, ...]:
-        """The same fields; what to do with values that are unseen or missing may be chosen anew."""
+    def for_new_rows(self, rules: EncodingRules) -> Fields:
+        """Return the same fields, with the rules for unseen and missing values taken from `rules`."""
         means = iter(self.means)
-        return tuple(_again(each, treatment, next(means) if each.kind == "number" else None) for each in self.fields)
+        return tuple(_with_rules(each, rules, next(means) if each.kind == "number" else None) for each in self.fields)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the encoding as JSON."""
         return {"fields": [asdict(each) for each in self.fields], "means": list(self.means)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "TableEncoding":
-        return cls(fields_from(content["fields"]), tuple(content["means"]))
+        """Rebuild an encoding from `to_json`."""
+        return cls(encodings_from_json(content["fields"]), tuple(content["means"]))
 
 
-def _again(known: ColumnEncoding, treatment: EncodingRules, mean: float | None) -> ColumnEncoding:
-    fill = {"error": None, "zero": 0.0, "mean": mean}[treatment.missing] if known.kind == "number" else None
+def _with_rules(known: ColumnEncoding, rules: EncodingRules, mean: float | None) -> ColumnEncoding:
+    fill = {"error": None, "zero": 0.0, "mean": mean}[rules.missing] if known.kind == "number" else None
     if known.kind == "matrix":
         return known
-    return replace(known, unseen=treatment.unseen, missing=treatment.missing, fill=fill)
+    return replace(known, unseen=rules.unseen, missing=rules.missing, fill=fill)
 
 
-def fields_from(content: Sequence[Mapping[str, Any]]) -> tuple[ColumnEncoding, ...]:
-    """Fields that `asdict` made into JSON."""
-    return tuple(_field_from(each) for each in content)
+def encodings_from_json(content: Sequence[Mapping[str, Any]]) -> Fields:
+    """Rebuild encodings from the JSON form of `asdict`."""
+    return tuple(_encoding_from_json(each) for each in content)
 
 
-def _field_from(content: Mapping[str, Any]) -> ColumnEncoding:
+def _encoding_from_json(content: Mapping[str, Any]) -> ColumnEncoding:
     chosen = tuple((first, last) for first, last in content.get("chosen", ()))
     return ColumnEncoding(**{**content, "values": tuple(content["values"]), "chosen": chosen})
 
 
-def names_of(fields: Sequence[ColumnEncoding]) -> Sequence[str]:
-    """The names of all columns."""
-    parts = tuple(part for each in fields for part in each.parts)
-    return Names(parts) if any(not isinstance(part, str) for part in parts) else tuple(str(part) for part in parts)
+def encoded_names(fields: Sequence[ColumnEncoding]) -> Sequence[str]:
+    """Return the names of all encoded columns."""
+    ranges = tuple(each for field in fields for each in field.name_ranges)
+    return Names(ranges) if any(not isinstance(each, str) for each in ranges) else tuple(str(each) for each in ranges)
 
 
-def of_kind(fields: Sequence[ColumnEncoding], *kinds: Kind) -> NDArray[np.bool_]:
-    """Which columns come from fields of these kinds."""
+def columns_of_kind(fields: Sequence[ColumnEncoding], *kinds: Kind) -> NDArray[np.bool_]:
+    """Mark the encoded columns that come from fields of these kinds."""
     return np.repeat([each.kind in kinds for each in fields], [each.width for each in fields])

@@ -1,8 +1,12 @@
-"""The files that a source names, on the local disk or any Beam filesystem: found, opened, digested; their formats."""
+"""The files of a source, on the local disk or any Beam filesystem: how they are found, opened and recognised.
 
-import hashlib
-from collections.abc import Iterator, Sequence
+A source is a path or a glob that a party configures. It is read in batches of a bounded size (`BatchLimits`), so that
+memory does not grow with it.
+"""
+
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,48 +16,59 @@ from apache_beam.io.filesystems import FileSystems
 from veilmeans.schemas.errors import InputError
 
 READ_BYTES = 1 << 20
-BLOCK_BYTES = 1 << 22
-"""Bytes of a text file in one block."""
-BLOCK_CELLS = 1 << 20
-"""Rows × columns of one block, or its nonzeros where they are sparse, at most."""
-_KINDS = {
+_FORMATS = {
     ".parquet": "Parquet", ".csv": "CSV", ".csv.gz": "CSV", ".arrow": "IPC", ".feather": "IPC", ".ipc": "IPC",
     ".npz": "npz", ".svm": "svmlight", ".libsvm": "svmlight", ".svmlight": "svmlight",
     ".svm.gz": "svmlight", ".libsvm.gz": "svmlight", ".svmlight.gz": "svmlight",
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class BatchLimits:
+    """The largest batch: bytes of a text file, and rows × columns (nonzeros, where they are sparse)."""
+
+    text_bytes: int = 1 << 22
+    cells: int = 1 << 20
+
+
+DEFAULT_LIMITS = BatchLimits()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source as it was configured, and its files, sorted and of one format."""
+
+    name: str
+    files: tuple[str, ...]
+    limits: BatchLimits = DEFAULT_LIMITS
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def find_files(source: str) -> tuple[str, ...]:
-    """The files that a path or a glob names, sorted, all of one format."""
-    with reading(source):
+    """Find the files that a path or a glob names: sorted, all of one format."""
+    with file_errors(source):
         files = _matches(source.removeprefix("file://"))
     if not files:
-        several = any(sign in source for sign in "*?[")
-        raise InputError(f"no file matches {source}" if several else f"the data file {source} does not exist")
+        is_glob = any(sign in source for sign in "*?[")
+        raise InputError(f"no file matches {source}" if is_glob else f"the data file {source} does not exist")
     for file in files:
-        if kind_of(file) != kind_of(files[0]):
+        if format_of(file) != format_of(files[0]):
             raise InputError(f"{files[0]} and {file} are not of one format: a glob must match files of one format only")
     return files
 
 
-def digest_of(files: Sequence[str]) -> str:
-    """The hex SHA-256 of the SHA-256s of the files' bytes, in order."""
-    whole = hashlib.sha256()
-    for file in files:
-        whole.update(_file_digest(file))
-    return whole.hexdigest()
-
-
-def kind_of(file: str) -> str:
-    """The format that a file's name tells."""
-    for ending, kind in _KINDS.items():
+def format_of(file: str) -> str:
+    """Return the format that a file's name states."""
+    for ending, name in _FORMATS.items():
         if file.lower().endswith(ending):
-            return kind
-    raise InputError(f"{file} has an unknown format: its name must end in one of {', '.join(_KINDS)}")
+            return name
+    raise InputError(f"{file} has an unknown format: its name must end in one of {', '.join(_FORMATS)}")
 
 
 def open_file(file: str, mapped: bool = False) -> pa.NativeFile:
-    """The bytes as they are stored."""
+    """Open a file to read its bytes as they are stored."""
     if _is_remote(file):
         return pa.PythonFile(FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED), "r")
     return pa.memory_map(file) if mapped else pa.OSFile(file)
@@ -61,14 +76,14 @@ def open_file(file: str, mapped: bool = False) -> pa.NativeFile:
 
 @contextmanager
 def open_text(file: str) -> Iterator[pa.NativeFile]:
-    """The bytes, unpacked where the name ends in .gz."""
+    """Open a file to read its bytes, decompressed if the name ends in .gz."""
     with open_file(file) as stream:
         yield pa.CompressedInputStream(stream, "gzip") if file.lower().endswith(".gz") else stream
 
 
 @contextmanager
-def reading(file: str) -> Iterator[None]:
-    """What goes wrong with a file, in a sentence."""
+def file_errors(file: str) -> Iterator[None]:
+    """Turn every error of reading a file into an InputError that names it."""
     try:
         yield
     except FileNotFoundError:
@@ -84,7 +99,7 @@ def _is_remote(path: str) -> bool:
 
 def _matches(source: str) -> tuple[str, ...]:
     if _is_remote(source):
-        return tuple(sorted(found.path for found in FileSystems.match([source])[0].metadata_list))
+        return tuple(sorted(match.path for match in FileSystems.match([source])[0].metadata_list))
     path = Path(source)
     if path.is_dir():
         raise InputError(f"{source} is a folder: name a file, or a glob such as {path / '*.parquet'}")
@@ -92,14 +107,6 @@ def _matches(source: str) -> tuple[str, ...]:
 
 
 def _local_glob(pattern: Path) -> tuple[str, ...]:
-    """Not Beam's, which walks through all folders below."""
-    found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
-    return tuple(sorted(str(path) for path in found if path.is_file()))
-
-
-def _file_digest(file: str) -> bytes:
-    digest = hashlib.sha256()
-    with reading(file), open_file(file) as stream:
-        while part := stream.read(READ_BYTES):
-            digest.update(part)
-    return digest.digest()
+    """Match a local glob; Beam's own would walk through all folders below."""
+    paths = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return tuple(sorted(str(path) for path in paths if path.is_file()))

@@ -1,12 +1,12 @@
-"""Tables read block by block from Parquet, CSV or Arrow IPC files, or a numpy array in an .npz archive.
+"""Tables read in batches from Parquet, CSV or Arrow IPC files, or from a numpy array in an .npz archive.
 
-A source is one file or a glob of several with the same columns. No more than one block is in memory. A block knows its
-file and its place in it, so that an error can name file, row and column; it never shows a value.
+A source is one file or a glob of several with the same columns. Only one batch is in memory at a time. A batch knows
+its file and its first row, so that an error can name file, row and column; an error never shows a value.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,129 +16,142 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from veilmeans.io.sources import npz
-from veilmeans.io.sources import source_files as data_files
-from veilmeans.io.sources.source_files import READ_BYTES, kind_of, open_file, open_text, reading
+from veilmeans.io.sources.row_digest import RowDigest
+from veilmeans.io.sources.source_files import (
+    DEFAULT_LIMITS,
+    READ_BYTES,
+    BatchLimits,
+    Source,
+    file_errors,
+    format_of,
+    open_file,
+    open_text,
+)
 from veilmeans.schemas.errors import InputError
 
-_RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?(Expected \d+ columns, got \d+)")
+_WRONG_WIDTH = re.compile(r"CSV parse error: (?:Row #(\d+): )?(Expected \d+ columns, got \d+)")
 _UNPARSED = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+)")
 
 
 @dataclass(frozen=True)
 class TableBatch:
-    """Some rows of a file, and how many rows of that file come before them."""
+    """Consecutive rows of a file; `start`: how many rows of that file come before them."""
 
     file: str
     start: int
     rows: pa.RecordBatch
 
     def place(self, index: int, column: str) -> str:
-        """Where a value is; rows count from 1."""
+        """Name the place of a value; rows count from 1."""
         return f"{self.file}, row {self.start + index + 1:,}, column {column!r}"
 
 
-def columns_of(file: str) -> list[str]:
-    """The names of a file's columns, in order."""
-    with reading(file):
-        return list(_schema(file).names)
+def table_columns(file: str, limits: BatchLimits = DEFAULT_LIMITS) -> list[str]:
+    """Return the names of a file's columns, in order."""
+    with file_errors(file):
+        return list(_schema(file, limits).names)
 
 
-def types_of(file: str) -> dict[str, str]:
-    """The type of each column; of a CSV file, what the first block seems to hold."""
-    with reading(file):
-        schema = _schema(file)
+def table_types(file: str) -> dict[str, str]:
+    """Return the type of each column; for a CSV file, the one that Arrow infers from the first batch."""
+    with file_errors(file):
+        schema = _schema(file, DEFAULT_LIMITS)
         return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 
 def table_batches(
-    files: Sequence[str],
+    source: Source,
     columns: Sequence[str],
-    id: str | None = None,  # noqa: A002
+    id_column: str | None = None,
     numbers: bool = False,
     text: Sequence[str] = (),
+    digest: RowDigest | None = None,
 ) -> Iterator[TableBatch]:
-    """The rows of all files in order: `columns`, and the id if there is one.
+    """Read the rows of all files in order: `columns`, and the id if there is one. All rows are added to `digest`.
 
-    A CSV file has no types: Arrow infers them from the first block, but an id and `text` are text. With
-    `numbers`, what looks whole or empty there is read as float64, so that a fraction may follow later.
+    A CSV file has no types: Arrow infers them from the first batch, but an id and `text` are text. With
+    `numbers`, integers and empty values there are read as float64, so that a fraction may follow later.
     """
-    wanted = [*columns, *([] if id is None else [id])]
-    names: list[str] | None = None
-    for file in files:
-        with reading(file):
-            schema = _schema(file)
-            names = schema.names if names is None else names
-            _require_same(files[0], names, file, schema.names)
-            _require(file, wanted, schema.names)
-            words = [*text, *([] if id is None else [id])]
-            yield from _placed(file, _batches(file, schema, wanted, words, numbers), len(wanted))
+    names = [*columns, *([] if id_column is None else [id_column])]
+    first: list[str] | None = None
+    for file in source.files:
+        with file_errors(file):
+            schema = _schema(file, source.limits)
+            first = schema.names if first is None else first
+            _require_same_columns(source.files[0], first, file, schema.names)
+            _require_columns(file, names, schema.names)
+            text_columns = [*text, *([] if id_column is None else [id_column])]
+            batches = _file_batches(file, schema, names, text_columns, numbers, source.limits)
+            for batch in _table_batches(file, batches, max(1, source.limits.cells // len(names))):
+                if digest is not None:
+                    digest.add_table(batch.rows)
+                yield batch
 
 
-def _placed(file: str, batches: Iterator[pa.RecordBatch], columns: int) -> Iterator[TableBatch]:
-    """The batches as blocks of a bounded size, in plain types."""
-    start, size = 0, max(1, data_files.BLOCK_CELLS // columns)
+def _table_batches(file: str, batches: Iterator[pa.RecordBatch], size: int) -> Iterator[TableBatch]:
+    """Split batches into some of at most `size` rows, in plain types."""
+    start = 0
     for batch in batches:
         for offset in range(0, batch.num_rows, size):
             rows = batch.slice(offset, size)
-            yield TableBatch(
-                file, start, pa.record_batch([_plain(column) for column in rows.columns], rows.schema.names)
-            )
+            columns = [_plain_type(column) for column in rows.columns]
+            yield TableBatch(file, start, pa.record_batch(columns, rows.schema.names))
             start += rows.num_rows
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    """Without a dictionary or views, for which Arrow has few functions."""
+def _plain_type(column: pa.Array) -> pa.Array:
+    """Replace a dictionary or views, for which Arrow has few functions, by plain values."""
     values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
 
 
-def _require_same(first: str, names: list[str], file: str, found: list[str]) -> None:
-    different = sorted(set(names) ^ set(found))
+def _require_same_columns(first: str, names: list[str], file: str, others: list[str]) -> None:
+    different = sorted(set(names) ^ set(others))
     if different:
         raise InputError(f"{first} and {file} do not have the same columns: only one of them has {different[0]!r}")
 
 
-def _require(source: str, columns: Sequence[str], found: list[str]) -> None:
-    counts = Counter(found)
+def _require_columns(file: str, columns: Sequence[str], names: list[str]) -> None:
+    counts = Counter(names)
     missing = [name for name in columns if name not in counts]
     if missing:
-        raise InputError(f"{source} has no column {missing[0]!r}; it has {', '.join(found)}")
-    double = [name for name in columns if counts[name] > 1]
-    if double:
-        raise InputError(f"{source} has more than one column {double[0]!r}")
+        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
+    repeated = [name for name in columns if counts[name] > 1]
+    if repeated:
+        raise InputError(f"{file} has more than one column {repeated[0]!r}")
 
 
 # Formats
-def _schema(file: str) -> pa.Schema:
-    reader: dict[str, Callable[[str], pa.Schema]] = {
-        "Parquet": _parquet_schema, "CSV": _csv_schema, "IPC": _ipc_schema, "npz": npz.table_schema
-    }  # fmt: skip
-    kind = kind_of(file)
-    if kind not in reader:
-        raise InputError(f"{file} is no table: its columns have no names")
-    return reader[kind](file)
-
-
-def _batches(
-    file: str, schema: pa.Schema, columns: list[str], text: Sequence[str], numbers: bool
-) -> Iterator[pa.RecordBatch]:
-    """The columns of one file, in the order asked for."""
-    kind = kind_of(file)
+def _schema(file: str, limits: BatchLimits) -> pa.Schema:
+    kind = format_of(file)
     if kind == "CSV":
-        return _csv(file, schema, columns, _csv_types(schema, columns, text, numbers))
+        return _csv_schema(file, limits)
     if kind == "npz":
-        return npz.table_batches(file, columns)
-    return _parquet(file, columns) if kind == "Parquet" else _ipc(file, columns)
+        return npz.table_schema(file)
+    if kind == "Parquet":
+        with open_file(file) as stream, pa.parquet.ParquetFile(stream) as reader:
+            return reader.schema_arrow
+    if kind == "IPC":
+        with _ipc_reader(file) as reader:
+            return reader.schema
+    raise InputError(f"{file} is no table: its columns have no names")
 
 
-def _parquet_schema(file: str) -> pa.Schema:
-    with open_file(file) as stream, pa.parquet.ParquetFile(stream) as reader:
-        return reader.schema_arrow
+def _file_batches(
+    file: str, schema: pa.Schema, columns: list[str], text: Sequence[str], numbers: bool, limits: BatchLimits
+) -> Iterator[pa.RecordBatch]:
+    """Read columns of one file, in the given order."""
+    kind = format_of(file)
+    if kind == "CSV":
+        return _csv(file, schema, columns, _csv_types(schema, columns, text, numbers), limits)
+    if kind == "npz":
+        return npz.table_batches(file, columns, limits)
+    return _parquet(file, columns, limits) if kind == "Parquet" else _ipc(file, columns)
 
 
-def _parquet(file: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Without Arrow's pre-buffer, which would keep all that was read in memory."""
-    size = max(1, min(1 << 16, data_files.BLOCK_CELLS // len(columns)))
+def _parquet(file: str, columns: list[str], limits: BatchLimits) -> Iterator[pa.RecordBatch]:
+    """Read Parquet without Arrow's pre-buffer, which would keep all that was read in memory."""
+    size = max(1, min(1 << 16, limits.cells // len(columns)))
     with open_file(file) as stream, pa.parquet.ParquetFile(stream, buffer_size=READ_BYTES, pre_buffer=False) as reader:
         for batch in reader.iter_batches(size, columns=columns):
             yield batch.select(columns)
@@ -146,71 +159,70 @@ def _parquet(file: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _ipc_reader(file: str) -> Iterator[Any]:
-    """A reader of the file or the stream format, which the first bytes tell."""
+    """Open a reader of the IPC file or the IPC stream format, which differ in the first bytes."""
     with open_file(file, mapped=True) as stream:
-        whole = stream.read(6) == b"ARROW1"
+        is_file_format = stream.read(6) == b"ARROW1"
         stream.seek(0)
-        with pa.ipc.open_file(stream) if whole else pa.ipc.open_stream(stream) as reader:
+        with pa.ipc.open_file(stream) if is_file_format else pa.ipc.open_stream(stream) as reader:
             yield reader
 
 
-def _ipc_schema(file: str) -> pa.Schema:
-    with _ipc_reader(file) as reader:
-        return reader.schema
-
-
 def _ipc(file: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """All fields are opened and some selected: to open only some would copy whole batches out of the memory map."""
+    """Open all columns and select some: to open only some would copy all of them out of the memory map."""
     with _ipc_reader(file) as reader:
-        stream = isinstance(reader, pa.ipc.RecordBatchStreamReader)
-        found = reader if stream else map(reader.get_batch, range(reader.num_record_batches))
-        yield from (batch.select(columns) for batch in found)
+        is_stream = isinstance(reader, pa.ipc.RecordBatchStreamReader)
+        batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+        yield from (batch.select(columns) for batch in batches)
 
 
-@contextmanager
-def _csv_reader(file: str, single: bool = False, convert: Any = None) -> Iterator[Any]:
-    """One thread: only then Arrow tells the row of what it cannot read."""
-    read = pa.csv.ReadOptions(use_threads=False, block_size=data_files.BLOCK_BYTES)
-    # Where a row has one value, an empty line is a row without it; elsewhere it is no row at all.
-    parse = pa.csv.ParseOptions(ignore_empty_lines=not single)
-    with open_text(file) as text, pa.csv.open_csv(text, read, parse, convert) as reader:
-        yield reader
+def _csv_reader(text: pa.NativeFile, limits: BatchLimits, one_column: bool = False, convert: Any = None) -> Any:
+    """Open a CSV reader with one thread: only then Arrow names the row that it cannot read."""
+    read = pa.csv.ReadOptions(use_threads=False, block_size=limits.text_bytes)
+    # In a table of one column an empty line is a row without a value; elsewhere it is no row at all.
+    parse = pa.csv.ParseOptions(ignore_empty_lines=not one_column)
+    return pa.csv.open_csv(text, read, parse, convert)
 
 
-def _csv_schema(file: str) -> pa.Schema:
-    """The names, and the types of the first block."""
-    with _csv_told(file, []), _csv_reader(file) as reader:
+def _csv_schema(file: str, limits: BatchLimits) -> pa.Schema:
+    """Read the names, and infer the types of the first batch. Only this batch is read; Arrow would read ahead."""
+    with open_text(file) as text:
+        head = text.read(limits.text_bytes)
+    lines, end, _ = head.rpartition(b"\n") if len(head) == limits.text_bytes else (head, b"", b"")
+    with _csv_errors(file, []), _csv_reader(pa.BufferReader(lines + end or head), limits) as reader:
         return reader.schema
 
 
 def _csv_types(schema: pa.Schema, columns: list[str], text: Sequence[str], numbers: bool) -> dict[str, pa.DataType]:
     kinds = {name: schema.field(name).type for name in columns}
-    whole = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_null(kind)]
-    wider = dict.fromkeys(whole, pa.float64()) if numbers else {}
-    return kinds | wider | dict.fromkeys(text, pa.string())
+    integers = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_null(kind)]
+    floats = dict.fromkeys(integers, pa.float64()) if numbers else {}
+    return kinds | floats | dict.fromkeys(text, pa.string())
 
 
-def _csv(file: str, schema: pa.Schema, columns: list[str], types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def _csv(
+    file: str, schema: pa.Schema, columns: list[str], types: dict[str, pa.DataType], limits: BatchLimits
+) -> Iterator[pa.RecordBatch]:
     convert = pa.csv.ConvertOptions(include_columns=columns, column_types=types)
-    with _csv_told(file, schema.names), _csv_reader(file, len(schema.names) == 1, convert) as reader:
-        yield from reader
+    one_column = len(schema.names) == 1
+    with _csv_errors(file, schema.names), open_text(file) as raw, _csv_reader(raw, limits, one_column, convert) as rows:
+        yield from rows
 
 
 @contextmanager
-def _csv_told(file: str, names: list[str]) -> Iterator[None]:
-    """Rows that Arrow cannot read, without their content."""
+def _csv_errors(file: str, names: list[str]) -> Iterator[None]:
+    """Turn Arrow's errors into InputErrors that name row and column, without their content."""
     try:
         yield
     except pa.ArrowInvalid as error:
-        if found := _RAGGED.match(str(error)):
-            raise InputError(f"{file}{_row(found[1])}: {found[2].lower()}; correct the row") from None
-        if found := _UNPARSED.match(str(error)):
-            place = f"{file}{_row(found[2])}, column {names[int(found[1])]!r}"
-            what = f"cannot be read as {found[3]}, the type of the first rows"
+        if match := _WRONG_WIDTH.match(str(error)):
+            raise InputError(f"{file}{_row(match[1])}: {match[2].lower()}; correct the row") from None
+        if match := _UNPARSED.match(str(error)):
+            place = f"{file}{_row(match[2])}, column {names[int(match[1])]!r}"
+            what = f"cannot be read as {match[3]}, the type of the first rows"
             raise InputError(f"{place}: {what}; correct it, or give the data as Parquet, which has types") from None
         raise
 
 
 def _row(number: str | None) -> str:
-    """Arrow counts the header as row 1."""
+    """Name a row by Arrow's number, which counts the header as row 1."""
     return "" if number is None else f", row {int(number) - 1:,}"

@@ -1,1 +1,1 @@
-"""What a party keeps on its own disk: secrets, triple store, checkpoints, shards, results."""
+"""The files on a party's own disk: secrets, triple store, checkpoints, shards, results."""

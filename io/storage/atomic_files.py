@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside their place, then renamed into it."""
+"""Atomic files: written beside their place, then renamed into it, so that a reader sees all of a file or nothing."""
 
 import errno
 import json
@@ -16,63 +16,72 @@ from veilmeans.schemas.errors import StorageError
 
 
 def write_text(path: Path, text: str) -> None:
-    with replaced_file(path) as part:
+    """Write a text file atomically."""
+    with atomic_write(path) as part:
         part.write_text(text)
 
 
 def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote there, or None."""
+    """Read a JSON file; None if it does not exist."""
     try:
         return json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def private_folder(folder: Path) -> None:
-    """A folder, and those above it, for this user only."""
-    try:
-        for place in reversed([folder, *folder.parents]):
-            if not place.exists():
-                place.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise disk_error(folder, error) from None
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for this user only."""
+    with disk_errors(folder):
+        for each in reversed([folder, *folder.parents]):
+            if not each.exists():
+                each.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """As an Arrow IPC stream, to be memory-mapped."""
-    with replaced_file(path) as part, pa.OSFile(str(part), "wb") as file:
+    """Write arrays atomically as an Arrow IPC stream, which can be memory-mapped."""
+    with atomic_write(path) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(to_batch(arrays), file)
 
 
 def disk_error(folder: Path, error: OSError) -> StorageError:
-    """A full or failing disk, in a sentence."""
+    """Return the error of a full or failing disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(f"the disk of {folder} is full: free some space and start again; nothing is lost")
+        return StorageError(f"the disk of {folder} is full: free some space and rerun; nothing is lost")
     return StorageError(f"{folder} cannot be written: {error.strerror}")
 
 
 @contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
-    """A path to write to, which then takes the place of `path`; two writers at once do not disturb each other."""
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn an OSError into the error of a full or failing disk."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(folder, error) from None
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, which then replaces `path`; two writers at once do not disturb each other."""
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         yield part
         part.replace(path)
     except OSError as error:
-        with suppress(OSError):  # where there is no folder, there is no part
+        with suppress(OSError):  # there is nothing to delete if the folder could not be made
             part.unlink()
         raise disk_error(path.parent, error) from None
 
 
 def check_writable(folder: Path) -> None:
     """Refuse a folder that could not be made or written to."""
-    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    if not place.is_dir():
-        raise StorageError(f"{folder} cannot be written: {place} is a file")
-    if not os.access(place, os.W_OK | os.X_OK):
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise StorageError(f"{folder} cannot be written: {existing} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise StorageError(f"{folder} cannot be written: Permission denied")

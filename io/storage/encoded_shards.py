@@ -1,12 +1,11 @@
-"""A folder of encoded shards on the party's own disk: rows as sparse ring elements, and beside them their ids.
+"""Encoded row shards on the party's own disk: rows as sparse ring elements, and beside them their ids.
 
-Shards are plaintext: they never leave the party.
+They are plaintext: they never leave the party.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,25 +14,27 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.io.storage.atomic_files import read_json, replaced_file, write_arrays, write_json
+from veilmeans.io.storage.atomic_files import atomic_write, read_json, write_arrays, write_json
 from veilmeans.schemas.arrays import Arrays, from_stream, write_stream
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.errors import InputError
+from veilmeans.schemas.run_folder import EncodedFolder
 
 
 @dataclass(frozen=True)
 class EncodedData:
-    """A folder of shards: how many rows and columns, the nonzeros of each shard, and whether all are whole numbers."""
+    """A folder of encoded row shards: its rows and columns, the nonzeros of each shard, and if all are integers."""
 
     folder: Path
     rows: int
     columns: Sequence[str]
     rows_per_shard: int
     nonzeros: tuple[int, ...]
-    whole: bool
+    integer_valued: bool
 
     @property
     def shards(self) -> int:
+        """The number of row shards."""
         return len(self.nonzeros)
 
     def save(self) -> None:
@@ -43,34 +44,28 @@ class EncodedData:
             "columns": ranges_of(self.columns),
             "rows_per_shard": self.rows_per_shard,
             "nonzeros": self.nonzeros,
-            "whole": self.whole,
+            "integer_valued": self.integer_valued,
         }
-        write_json(_manifest(self.folder), content)
+        write_json(EncodedFolder(self.folder).manifest, content)
 
 
 def load_encoded_data(folder: Path) -> EncodedData | None:
-    """What is in a folder that `io.sources.tables.encode` completed, or None."""
-    found = read_json(_manifest(folder))
-    if found is None:
+    """Read the manifest of a folder that `io.sources.encode` completed; None if it did not."""
+    content = read_json(EncodedFolder(folder).manifest)
+    if content is None:
         return None
-    nonzeros = tuple(found["nonzeros"])
-    whole = found["whole"] if "whole" in found else _all_whole(folder, len(nonzeros))
-    return EncodedData(folder, found["rows"], from_ranges(found["columns"]), found["rows_per_shard"], nonzeros, whole)
+    columns, nonzeros = from_ranges(content["columns"]), tuple(content["nonzeros"])
+    return EncodedData(folder, content["rows"], columns, content["rows_per_shard"], nonzeros, content["integer_valued"])
 
 
 def is_integer_valued(values: ring.Ring) -> bool:
-    """Whether all encoded values are whole numbers: multiples of 2^f."""
+    """Return whether all encoded values are integers: multiples of 2^f."""
     return not np.any(values & ring.DTYPE((1 << fixed.FRACTION_BITS) - 1))
 
 
-def _all_whole(folder: Path, shards: int) -> bool:
-    """For a manifest that does not tell."""
-    return all(is_integer_valued(read_rows(folder, shard).data) for shard in range(shards))
-
-
 def read_rows(folder: Path, shard: int) -> "scipy.sparse.csr_array":
-    """One shard as a sparse matrix of ring elements, memory-mapped and read-only."""
-    with pa.memory_map(str(_rows_file(folder, shard))) as source:
+    """Read one shard as a sparse matrix of ring elements, memory-mapped and read-only."""
+    with pa.memory_map(str(EncodedFolder(folder).rows(shard))) as source:
         arrays = from_stream(source)
     indptr = arrays["indptr"]
     if indptr[-1] < 1 << 31:  # scipy would widen the indices to the type of indptr
@@ -81,38 +76,26 @@ def read_rows(folder: Path, shard: int) -> "scipy.sparse.csr_array":
 def write_rows(
     folder: Path, shard: int, indptr: NDArray[np.int64], indices: NDArray[np.int32], values: ring.Ring, columns: int
 ) -> None:
-    """What `read_rows` reads."""
+    """Write one shard in CSR form."""
     shape = np.array([len(indptr) - 1, columns])
     arrays: Arrays = {"indptr": indptr, "indices": indices, "values": values, "shape": shape}
-    write_arrays(_rows_file(folder, shard), arrays)
+    write_arrays(EncodedFolder(folder).rows(shard), arrays)
 
 
 def read_ids(folder: Path, shard: int) -> pa.Array:
-    """The ids of one shard's rows; without an id, the rows' numbers from 0."""
-    file = _ids_file(folder, shard)
+    """Read the ids of one shard's rows; without an id, the rows' numbers from 0."""
+    file = EncodedFolder(folder).ids(shard)
     if file.exists():
         with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
             return reader.read_next_batch().column(0)
-    found: Any = read_json(_manifest(folder))
-    if found is None:
-        raise InputError(f"{folder} holds no prepared data")
-    first, size = shard * found["rows_per_shard"], found["rows_per_shard"]
-    return pa.array(np.arange(first, min(first + size, found["rows"])))
+    data = load_encoded_data(folder)
+    if data is None:
+        raise InputError(f"{folder} holds no encoded data")
+    first = shard * data.rows_per_shard
+    return pa.array(np.arange(first, min(first + data.rows_per_shard, data.rows)))
 
 
 def write_ids(folder: Path, shard: int, ids: pa.Array) -> None:
-    """What `read_ids` reads."""
-    with replaced_file(_ids_file(folder, shard)) as part, pa.OSFile(str(part), "wb") as file:
+    """Write the ids of one shard's rows."""
+    with atomic_write(EncodedFolder(folder).ids(shard)) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(pa.record_batch([ids], ["id"]), file)
-
-
-def _rows_file(folder: Path, shard: int) -> Path:
-    return folder / f"{shard:06d}.rows.arrow"
-
-
-def _ids_file(folder: Path, shard: int) -> Path:
-    return folder / f"{shard:06d}.ids.arrow"
-
-
-def _manifest(folder: Path) -> Path:
-    return folder / "manifest.json"

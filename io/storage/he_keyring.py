@@ -1,4 +1,4 @@
-"""The keys of the homomorphic engine, in the folder of a store: made with it, used by its runs only.
+"""The keys of the homomorphic engine, in the folder of a triple store: made with it, used by its runs only.
 
 cipher.key          this party's key pair (0600)
 cipher.seed         the seed of its masks and of the randomness of its ciphertexts (0600)
@@ -18,73 +18,89 @@ from veilmeans.crypto.he.scheme import PrivateKey, PublicKey
 from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
-from veilmeans.schemas.errors import RefusedError, StorageError
+from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.party import Party
+from veilmeans.schemas.run_folder import StoreFolder
 
 
 @dataclass(frozen=True)
 class Keyring:
-    """A party's own key pair, the others' public keys, and the seed of its masks. Lives in one process."""
+    """A party's own key pair, the peers' public keys, and the seed of its masks. Never pickled."""
 
     own: PrivateKey = field(repr=False)
     others: Mapping[int, PublicKey]
     seed: bytes = field(repr=False)
 
     def public(self, party: int) -> PublicKey:
+        """Return the public key of a party."""
         return self.others.get(party, self.own.public)
 
     def __reduce__(self) -> str:
         raise TypeError("a keyring holds secrets: it is read where it is used")
 
 
-def make_own(folder: Path, cipher: SchemeParameters) -> PublicKey:
-    """This party's key pair and seed, unless they are there; its public key."""
-    if not _own(folder).exists():
-        write_secret(_own(folder), json.dumps(he.generate(cipher.scheme, cipher.bits).to_json()).encode())
-    if not _seed(folder).exists():
-        write_secret(_seed(folder), os.urandom(SEED_SIZE))
+def check_scheme_installed(scheme: str) -> None:
+    """Raise ConfigError if the scheme needs a package that is not installed."""
+    try:
+        he.check_installed(scheme)
+    except ImportError:
+        raise ConfigError(
+            f"kmeans.cipher.scheme is {scheme}, which needs the package phe: "
+            "run `pip install veilmeans[paillier]`, or set okamoto-uchiyama"
+        ) from None
+
+
+def make_own_keys(folder: StoreFolder, cipher: SchemeParameters) -> PublicKey:
+    """Make this party's key pair and seed, unless they exist; return its public key."""
+    check_scheme_installed(cipher.scheme)
+    if not folder.he_key.exists():
+        write_secret(folder.he_key, json.dumps(he.generate_key(cipher.scheme, cipher.bits).to_json()).encode())
+    if not folder.he_seed.exists():
+        write_secret(folder.he_seed, os.urandom(SEED_SIZE))
     return _read_own(folder).public
 
 
-def keep_peer(folder: Path, peer: str, content: bytes, cipher: SchemeParameters) -> None:
-    """A peer's public key, if it is one of the agreed kind."""
+def store_peer_key(folder: StoreFolder, peer: str, content: bytes, cipher: SchemeParameters) -> None:
+    """Store a peer's public key, if it is of the agreed scheme and size."""
     try:
-        key = he.public_from_json(json.loads(content))
+        key = he.public_key_from_json(json.loads(content))
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise RefusedError(f"{peer} sent no public key that could be used: does it run another veilmeans?") from None
+        raise RefusedError(f"{peer} sent an unusable public key: does it run another veilmeans?") from None
     if (key.scheme, key.bits) != (cipher.scheme, cipher.bits):
         raise RefusedError(f"{peer} sent a key of {key.bits} bits for {key.scheme}: {cipher.bits} bits were agreed on")
-    write_json(_peer(folder, peer), key.to_json())
+    write_json(folder.peer_key(peer), key.to_json())
 
 
-def has_keys(folder: Path) -> bool:
-    """Whether the store was made for a job with ciphertexts."""
-    return _own(folder).exists()
+def has_keys(folder: StoreFolder) -> bool:
+    """Return whether the triple store was made for a job with ciphertexts."""
+    return folder.he_key.exists()
 
 
 @lru_cache(maxsize=8)
-def load_keyring(folder: Path, party: Party) -> Keyring:
-    """The keys of a store, read once in a process."""
-    seed = _read_secret(_seed(folder))
+def load_keyring(folder: StoreFolder, party: Party) -> Keyring:
+    """Load the keys of a triple store; a process reads them once."""
+    seed = _read_secret(folder.he_seed)
     if len(seed) != SEED_SIZE:
-        raise _damaged(_seed(folder))
-    return Keyring(_read_own(folder), _others(folder, party), seed)
+        raise _damaged(folder.he_seed)
+    own = _read_own(folder)
+    check_scheme_installed(own.public.scheme)
+    return Keyring(own, _others(folder, party), seed)
 
 
-def moduli(folder: Path, party: Party) -> dict[int, int]:
-    """The peers' moduli, which are public."""
+def peer_moduli(folder: StoreFolder, party: Party) -> dict[int, int]:
+    """Load the peers' moduli, which are public."""
     return {peer: int(key.modulus) for peer, key in _others(folder, party).items()}
 
 
-def _others(folder: Path, party: Party) -> dict[int, PublicKey]:
-    return {peer: _read_peer(folder, party.names[peer]) for peer in party.others}
+def _others(folder: StoreFolder, party: Party) -> dict[int, PublicKey]:
+    return {peer: _read_peer(folder.peer_key(party.names[peer])) for peer in party.others}
 
 
-def _read_own(folder: Path) -> PrivateKey:
+def _read_own(folder: StoreFolder) -> PrivateKey:
     try:
-        return he.private_from_json(json.loads(_read_secret(_own(folder))))
+        return he.private_key_from_json(json.loads(_read_secret(folder.he_key)))
     except (ValueError, TypeError, KeyError):
-        raise _damaged(_own(folder)) from None
+        raise _damaged(folder.he_key) from None
 
 
 def _read_secret(file: Path) -> bytes:
@@ -93,25 +109,12 @@ def _read_secret(file: Path) -> bytes:
     return read_secret(file)
 
 
-def _read_peer(folder: Path, peer: str) -> PublicKey:
-    file = _peer(folder, peer)
+def _read_peer(file: Path) -> PublicKey:
     try:
-        return he.public_from_json(json.loads(file.read_text()))
+        return he.public_key_from_json(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         raise _damaged(file) from None
 
 
 def _damaged(file: Path) -> StorageError:
     return StorageError(f"the key {file} is missing or damaged: make the store again with `veilmeans offline`")
-
-
-def _own(folder: Path) -> Path:
-    return folder / "cipher.key"
-
-
-def _seed(folder: Path) -> Path:
-    return folder / "cipher.seed"
-
-
-def _peer(folder: Path, peer: str) -> Path:
-    return folder / f"cipher.{peer}.pub"

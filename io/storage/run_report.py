@@ -1,7 +1,7 @@
-"""What a run has cost so far, in the run's folder: seconds, and messages, bytes and times of each stage.
+"""The costs and the history of a run, `report.json`: seconds; messages, bytes and times of each stage.
 
-Kept up from pipeline to pipeline, so that a run that was started again still tells all of it. Beside it: when the run
-began and ended, how often it was started, with which software, and by which policies results were opened.
+Added to by every pipeline, so that a run that was rerun still reports all of it. Besides: when the run began and ended,
+how often it was started, with which software, and by which policies results were opened.
 """
 
 import json
@@ -10,76 +10,75 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from veilmeans import __version__
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.handshake_terms import PROTOCOL_VERSION
+from veilmeans.schemas.run_folder import RunFolder
 
-Stages = dict[str, dict[str, int]]
+Stages = dict[str, dict[str, int]]  # stage -> name of a count -> count
 _PACKAGES = ("apache-beam", "numpy", "pyarrow", "gmpy2", "cryptography")
 
 
 class RunReport:
-    """`report.json` of one run."""
+    """The report of one run."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "report.json"
-        self._begun: dict[str, Any] = {}
+    def __init__(self, folder: RunFolder) -> None:
+        self._file = folder.report
+        self._start: dict[str, Any] = {}
         self.content = self._read()
 
     def begin(self, config: JobConfig) -> None:
-        """The party has begun, or goes on after a mishap. Kept with what is added next: a start that is refused leaves
-        everything as it was."""
-        self._begun = {"began": _now(), "software": software(config)}
+        """Record a start of the run. Written with the next addition, so that a refused start changes nothing."""
+        self._start = {"began": _now(), "software": software(config)}
 
     def end(self) -> None:
-        """Everyone has what it needs."""
-        with self._changing() as content:
+        """Record the end of the run."""
+        with self._update() as content:
             content["ended"] = _now()
 
     def repeat(self) -> None:
-        """A pipeline has failed for a reason of its own and is run again."""
-        with self._changing() as content:
+        """Count a retry of a pipeline that failed for a reason of its own."""
+        with self._update() as content:
             content["repeats"] = content.get("repeats", 0) + 1
 
     def add(self, seconds: float, stages: Stages) -> None:
-        """One more piece of work."""
-        with self._changing() as content:
+        """Add seconds and counts of stages."""
+        with self._update() as content:
             content["seconds"] += seconds
             for stage, counts in stages.items():
-                known = content["stages"].setdefault(stage, {})
+                totals = content["stages"].setdefault(stage, {})
                 for name, value in counts.items():
-                    known[name] = known.get(name, 0) + value
+                    totals[name] = totals.get(name, 0) + value
 
     def add_iterations(self, done: int, seconds: float, stages: Stages) -> None:
-        """A pipeline has ended after which `done` iterations are complete."""
-        with self._changing() as content:
+        """Add a pipeline after which `done` iterations are complete."""
+        with self._update() as content:
             content["iterations"].append({"done": done, "seconds": seconds, "bytes_sent": bytes_sent(stages)})
         self.add(seconds, stages)
 
     def add_opening(self, policy: Mapping[str, Any]) -> None:
-        """Results were opened by a policy; the same one again opens nothing more."""
-        with self._changing() as content:
-            known = content.setdefault("openings", [])
-            if policy not in [each["policy"] for each in known]:
-                known.append({"when": _now(), "policy": dict(policy)})
+        """Record that results were opened by a policy; the same one again opens nothing more."""
+        with self._update() as content:
+            openings = content.setdefault("openings", [])
+            if policy not in [each["policy"] for each in openings]:
+                openings.append({"when": _now(), "policy": dict(policy)})
 
     def add_shards(self, count: int) -> None:
-        """How many shards a store has."""
-        with self._changing() as content:
+        """Record how many shards a triple store has."""
+        with self._update() as content:
             content["shards"] = count
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Any]]:
-        """What is on disk, to be changed: others in this process may have added to it."""
+    def _update(self) -> Iterator[dict[str, Any]]:
+        """Read the report, which others in this process may have changed; write it when the context ends."""
         self.content = self._read()
-        if self._begun:
+        if self._start:
             starts = self.content.get("starts", 0) + 1
-            self.content = {**self._begun, **self.content, "starts": starts, "software": self._begun["software"]}
-            self._begun = {}
+            self.content = {**self._start, **self.content, "starts": starts, "software": self._start["software"]}
+            self._start = {}
         yield self.content
         write_json(self._file, self.content)
 
@@ -92,23 +91,23 @@ class RunReport:
 
 
 def software(config: JobConfig) -> dict[str, str]:
-    """What runs here, by name and version."""
+    """Return the versions of this software and of the packages that it runs on."""
     return {
         "veilmeans": __version__,
         "protocol": str(PROTOCOL_VERSION),
         "Python": platform.python_version(),
         **{package: version(package) for package in _PACKAGES},
-        "runner": config.engine.runner,
+        "runner": config.beam.runner,
     }
 
 
 def bytes_sent(stages: Stages) -> int:
-    """Bytes that left this party."""
+    """Sum up the bytes that this party sent."""
     return total_count(stages, "bytes_sent")
 
 
 def total_count(stages: Stages, name: str) -> int:
-    """One count of all stages."""
+    """Sum up one count over all stages."""
     return sum(counts.get(name, 0) for counts in stages.values())
 
 

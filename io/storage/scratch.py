@@ -1,7 +1,7 @@
-"""Where a shard's state waits at the barrier: in the element itself, in this process, or in the party's scratch store.
+"""The place of a shard's state at a barrier: the element itself, this process, or the party's scratch folder.
 
   value    the arrays are in the element: Beam's coder copies them through every barrier
-  memory/… this process keeps the arrays and a reference crosses; for runners whose workers are threads of one process
+  memory/… this process keeps the arrays, and a reference crosses; for runners whose workers are threads of one process
   a path   Arrow IPC files below a folder on any Beam filesystem, memory-mapped where it is local; the path crosses
 
 A state is kept under its address, so a retry keeps the same state in the same place.
@@ -25,12 +25,12 @@ _memory: dict[str, Arrays] = {}
 
 @dataclass(frozen=True)
 class Scratch:
-    """`root` is VALUE, MEMORY and a name (two parties in one process keep apart), or a folder on a Beam filesystem."""
+    """The states of one party. `root`: VALUE, or MEMORY and a name for the party, or a folder on a Beam filesystem."""
 
     root: str
 
     def keep(self, address: Address, arrays: Arrays) -> Shard:
-        """A shard to send through the barrier."""
+        """Keep a state; return the shard that crosses the barrier for it."""
         if self.root == VALUE:
             return Shard(arrays=dict(arrays))
         path = self._path(address)
@@ -39,11 +39,12 @@ class Scratch:
         elif self._local:
             write_arrays(Path(path), arrays)
         else:
-            _write_remote(path, arrays)
+            with FileSystems.create(path, compression_type="uncompressed") as file:
+                file.write(to_stream(arrays).to_pybytes())
         return Shard(reference=path)
 
     def load(self, shard: Shard) -> Arrays:
-        """The arrays of a shard, wherever they are."""
+        """Load the state of a shard."""
         if shard.reference is None:
             return shard.arrays
         if self._in_memory:
@@ -55,14 +56,14 @@ class Scratch:
             return from_stream(pa.py_buffer(file.read()))
 
     def drop(self, address: Address) -> None:
-        """Forget a state that no retry can ask for any more."""
+        """Delete a state that no retry needs any more."""
         if self._in_memory:
             _memory.pop(self._path(address), None)
         elif self.root != VALUE and self._local:
             Path(self._path(address)).unlink(missing_ok=True)
 
     def clear(self, run: str) -> None:
-        """Forget all states of a run: its pipeline has ended."""
+        """Delete all states of a run: its pipeline has ended."""
         folder = f"{self.root}/{run}/"
         for path in [path for path in _memory if path.startswith(folder)]:
             del _memory[path]
@@ -79,8 +80,3 @@ class Scratch:
     @property
     def _local(self) -> bool:
         return "://" not in self.root
-
-
-def _write_remote(path: str, arrays: Arrays) -> None:
-    with FileSystems.create(path, compression_type="uncompressed") as file:
-        file.write(to_stream(arrays).to_pybytes())

@@ -7,7 +7,7 @@ from veilmeans.schemas.errors import ConfigError, StorageError
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Write a file that only its owner may read; the same secret again is fine, another one is not."""
+    """Write a file that only its owner may read; refuse to replace it by another secret."""
     if path.exists() and path.read_bytes() == secret:
         return
     part = path.with_name(f".{path.name}.part")

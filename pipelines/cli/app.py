@@ -1,35 +1,65 @@
-"""The application on the command line, and the options that its commands share."""
+"""The command line application: its help screen, the options that commands share, and the exit codes."""
 
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+SECTIONS = {
+    "Commands": ("init", "inspect", "plan", "train", "results"),
+    "More commands": (
+        "offline", "predict", "reveal", "prepare", "status", "report", "config", "gateway", "demo", "version",
+    ),
+}  # fmt: skip
+"""The commands in the order of the help screen."""
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent, "
+    "6 a message was refused, 7 certificate, 8 storage, 130 interrupted."
+)
+_OPTIONS = "-v (--verbose: also log Beam's messages), --install-completion, --help"
+
+
+class OneScreenHelp(TyperGroup):
+    """The top level, whose help fits on one screen of 80 × 24 characters."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write usage, what the program is, the commands in their sections, and the options."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        formatter.write("\n")
+        for title, names in SECTIONS.items():
+            formatter.write(f"{title}:\n")
+            for name in names:
+                formatter.write(f"  {name:<9}{self.commands[name].get_short_help_str(80)}\n")
+        formatter.write(f"Options: {_OPTIONS}\n")
+
 
 app = typer.Typer(
-    help="K-means for companies that may not show each other their data. "
-    "Each party runs its own commands with its own configuration; flags a command does not know go to Beam. "
-    "Begin with `veilmeans init` in an empty folder: it prints the commands from there to a result.",
-    epilog="Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent, "
-    "6 a message was refused, 7 certificate, 8 storage, 130 interrupted.",
+    cls=OneScreenHelp,
+    help="K-means for companies that may not show each other their data. Begin with `veilmeans init` in an empty "
+    "folder: it prints the commands up to a result.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+_CONFIG_HELP = "Write and change configurations, keys and certificates. No data are sent."
+config_app = typer.Typer(help=_CONFIG_HELP, no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(config_app, name="config", short_help="Write and change configurations and keys.")
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
 Configs = Annotated[list[Path], typer.Option("--config", "-c", help="a configuration; may be given several times")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="check, say what would be done, write and send nothing")]
-TO_BEAM = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""For commands whose other flags go to Beam."""
+DryRun = Annotated[bool, typer.Option("--dry-run", help="check, print what would be done, write and send nothing")]
+BEAM_FLAGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Context settings of commands that pass unknown flags on to Beam."""
 
 
 @app.callback()
-def common(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="log Beam's own messages, too")] = False,
+def configure_logging(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="also log Beam's own messages")] = False,
 ) -> None:
-    """Set up logging: our own lines to standard error, Beam's only when asked for."""
+    """Send our own log lines to standard error, and Beam's only if asked for."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     if not verbose:
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Commands before there is a run: keys, configurations, and the demo. What they do is elsewhere."""
+"""Commands that need no run: `init`, `demo`, `version`, and all of `veilmeans config`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,51 +6,52 @@ from typing import Annotated, Literal
 import typer
 
 from veilmeans import __version__
-from veilmeans.pipelines.cli.app import Configs, DryRun, app
+from veilmeans.pipelines.cli.app import Config, Configs, DryRun, app, config_app
 
-Layout = Literal["vertical", "horizontal"]
+_LAYOUT_HELP = "vertical: same rows, own columns; horizontal: same columns, own rows"
+_TRIAL_HELP = "all members on this machine, keys included; or separate companies"
 
 
 @app.command()
 def init(
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the examples")] = Path(),
-    parties: Annotated[str, typer.Option(help="the parties' names, with commas between them")] = "payco,shop",
-    dealer: Annotated[str, typer.Option(help="the dealer's name")] = "dealer",
-    layout: Annotated[
-        Layout, typer.Option(help="same rows and own columns, or same columns and own rows")
-    ] = "vertical",
-    clusters: Annotated[int, typer.Option(min=1, help="k")] = 5,
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder in which the members' folders are made")] = Path(),
+    parties: Annotated[str, typer.Option(help="names of the parties, separated by commas")] = "payco,shop",
+    dealer: Annotated[str, typer.Option(help="name of the dealer")] = "dealer",
+    layout: Annotated[Literal["vertical", "horizontal"], typer.Option(help=_LAYOUT_HELP)] = "vertical",
+    clusters: Annotated[int, typer.Option(min=1, help="number of clusters")] = 5,
     port: Annotated[int, typer.Option(min=1, max=65000, help="the first party's port; the others' follow")] = 7101,
-    trial: Annotated[
-        bool, typer.Option("--trial/--apart", help="all on this machine with keys made, or each with keys of its own")
-    ] = True,
+    trial: Annotated[bool, typer.Option("--trial/--separate", help=_TRIAL_HELP)] = True,
     dry_run: DryRun = False,
 ) -> None:
-    """Write configurations, one folder for each party and the dealer, and print the commands from there to a result."""
-    from veilmeans.pipelines.configure.config_template import Example, write_examples, write_trial
-    from veilmeans.pipelines.configure.next_commands import apart_steps, trial_steps
+    """Write everyone's configuration and print the commands up to a result.
+
+    Each party and the dealer gets a folder with `config.yaml`, in which every field is explained. With --trial (the
+    default) the folders also hold keys, so that you can play all members on one machine. With --separate each company
+    makes its own keys, and nothing in the folders is secret.
+    """
+    from veilmeans.pipelines.configure.config_template import TemplateValues, dry_init, write_configs, write_trial
+    from veilmeans.pipelines.configure.next_commands import separate_commands, trial_commands
 
     names = tuple(parties.split(","))
     ports = {name: port + i for i, name in enumerate((*names, dealer))}
-    example = Example(names, dealer, layout=layout, clusters=clusters, ports=ports, timeout=120 if trial else 600)
+    values = TemplateValues(names, dealer, layout=layout, clusters=clusters, ports=ports, timeout=120 if trial else 600)
     if dry_run:
-        from veilmeans.pipelines.configure.config_template import dry_init
-
-        typer.echo(dry_init(out, example, trial))
+        typer.echo(dry_init(out, values, trial))
     else:
-        (write_trial if trial else write_examples)(out, example)
-        typer.echo((trial_steps if trial else apart_steps)(out, example))
+        (write_trial if trial else write_configs)(out, values)
+        typer.echo((trial_commands if trial else separate_commands)(out, values))
 
 
-@app.command("set")
+@config_app.command("set")
 def set_(
     config: Configs,
     changes: Annotated[list[str], typer.Argument(help="such as kmeans.clusters=3", metavar="FIELD=VALUE...")],
     dry_run: DryRun = False,
 ) -> None:
-    """Change fields of a configuration in place; nothing is written if it would be wrong then.
+    """Change fields of configurations in place.
 
-    The value is YAML: 3, true, null, [a, b], {payco: 4, shop: 2}. Comments and order stay.
+    The value is YAML: 3, true, null, [a, b], {payco: 4, shop: 2}. Comments and order stay. Nothing is written if a
+    configuration would be wrong afterwards.
     """
     from veilmeans.pipelines.configure.edit_config import parse_changes, set_fields
 
@@ -58,63 +59,83 @@ def set_(
     typer.echo(f"would change:\n{changed}" if dry_run else f"changed: {', '.join(map(str, config))}")
 
 
-@app.command()
+@config_app.command()
 def fill(config: Configs, dry_run: DryRun = False) -> None:
-    """For a trial on one machine: look at all parties' data, set rows, columns and categories in all configurations.
+    """Set rows, columns and categories from all parties' data.
 
-    Parties that do not share a machine use `veilmeans inspect` and `veilmeans set`.
+    Only for a trial on one machine. Parties that do not share one use `veilmeans inspect` and `veilmeans config set`.
     """
-    from veilmeans.pipelines.configure.fill_from_data import fill_in
+    from veilmeans.pipelines.configure.fill_from_data import fill_configs
 
-    typer.echo(fill_in(config, dry_run))
+    typer.echo(fill_configs(config, dry_run))
 
 
-@app.command()
+@config_app.command()
 def keys(
     name: Annotated[str, typer.Option("--name", "-n", help="the party's name, as in every configuration")],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for the files")] = Path("keys"),
-    days: Annotated[int, typer.Option(min=1, max=3650, help="how long the certificate is valid")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="days for which the certificate is valid")] = 365,
     dry_run: DryRun = False,
 ) -> None:
     """Make a party's key, certificate and seed.
 
     NAME.key and NAME.seed are secrets (mode 0600) and stay here. Send NAME.crt to every peer, and read its fingerprint
-    to them over another channel.
+    to them over another channel, such as the phone.
     """
-    from veilmeans.pipelines.configure.party_keys import make_keys
+    from veilmeans.pipelines.configure.party_keys import dry_keys, make_keys
 
-    if dry_run:
-        from veilmeans.pipelines.configure.party_keys import dry_keys
-
-        typer.echo(dry_keys(name, out, days))
-    else:
-        typer.echo(make_keys(name, out, days))
+    typer.echo((dry_keys if dry_run else make_keys)(name, out, days))
 
 
-@app.command()
+@config_app.command()
 def fingerprint(
-    certificates: Annotated[list[Path], typer.Argument(help="files that peers sent", metavar="FILE...")],
+    certificates: Annotated[list[Path], typer.Argument(help="certificates that peers sent", metavar="FILE...")],
 ) -> None:
-    """Show the fingerprints of certificates, to compare them with what their owners read out."""
+    """Show fingerprints of certificates, to compare by phone.
+
+    Pin a peer's certificate only if its owner reads out the same fingerprint.
+    """
     from veilmeans.pipelines.configure.party_keys import show_fingerprint
 
     for file in certificates:
         typer.echo(show_fingerprint(file))
 
 
+@config_app.command("predict")
+def config_predict(
+    config: Config,
+    name: Annotated[str, typer.Option("--name", "-n", help="name of the prediction, the same at all members")],
+    rows: Annotated[str, typer.Option(help="number of new rows; horizontal: one for each party, separated by commas")],
+    data: Annotated[str | None, typer.Option(help="this party's new rows (the dealer has none)")] = None,
+    write: Annotated[Path | None, typer.Option(help="the file to write; default: NAME.yaml beside --config")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Write the configuration of a prediction.
+
+    It is that of the training with some fields changed. Every party and the dealer runs it: `veilmeans config predict
+    --config payco.yaml --name march --data march.csv --rows 5000` writes march.yaml. Then `veilmeans offline --config
+    march.yaml` at every member, and `veilmeans predict --config march.yaml` at every party.
+    """
+    from veilmeans.pipelines.configure.predict_config import write_predict_config
+
+    typer.echo(write_predict_config(config, name, data, rows, write, dry_run))
+
+
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="where configurations, keys, data and results go")] = Path("demo"),
-    rows: Annotated[int, typer.Option(min=100, help="made-up transactions")] = 10_000,
+    folder: Annotated[Path, typer.Option(help="folder for configurations, keys, data and results")] = Path("demo"),
+    rows: Annotated[int, typer.Option(min=100, help="number of synthetic transactions")] = 10_000,
     exchange: Annotated[str, typer.Option(help="gateway or files")] = "gateway",
     dry_run: DryRun = False,
 ) -> None:
-    """A payment company and a merchant find fraud that neither sees alone, as separate processes on this machine."""
-    from veilmeans.pipelines.local.demo import run_demo
+    """Two companies find fraud that neither sees alone, on this machine.
+
+    A payment company, a merchant and a dealer run as separate processes with synthetic data. The result is compared
+    with plaintext K-means on both companies' data.
+    """
+    from veilmeans.pipelines.local.demo import dry_demo, run_demo
 
     if dry_run:
-        from veilmeans.pipelines.local.demo import dry_demo
-
         typer.echo(dry_demo(folder, rows, exchange))
     else:
         run_demo(folder, rows, exchange)

@@ -1,8 +1,4 @@
-"""The command line. Each command reads a configuration, does one thing, and ends with one sentence if it cannot.
-
-Exit codes: 0 done · 1 unexpected · 2 configuration · 3 input data · 4 handshake · 5 a peer is absent · 6 a message was
-refused · 7 certificate · 8 storage · 130 interrupted.
-"""
+"""The entry points of the command `veilmeans`. Every error ends with one sentence and an exit code."""
 
 import logging
 import os
@@ -10,12 +6,11 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from veilmeans.pipelines.cli import config_commands as begin_commands
-from veilmeans.pipelines.cli import run_commands
+from veilmeans.pipelines.cli import config_commands, run_commands
 from veilmeans.pipelines.cli.app import app
-from veilmeans.schemas.errors import VeilmeansError, recover_error
+from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError, recover_error
 
-__all__ = ["app", "begin_commands", "main", "run", "run_commands"]
+__all__ = ["app", "config_commands", "main", "run", "run_commands"]
 
 
 def main() -> None:
@@ -23,7 +18,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         if os.environ.get("VEILMEANS_DEBUG"):
             raise
@@ -35,9 +30,9 @@ def main() -> None:
 
 
 def run() -> NoReturn:
-    """A command as a process of its own, which ends at once when it is done.
+    """Run a command as a process that ends immediately when it is done.
 
-    Otherwise the gRPC in Arrow Flight would wait two seconds at every exit for clients that nobody needs any more.
+    Otherwise the gRPC in Arrow Flight would wait two seconds at every exit for clients that are no longer needed.
     """
     code = 0
     try:
@@ -46,7 +41,7 @@ def run() -> NoReturn:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # who read it may be gone
+        with suppress(OSError):  # the reader of a pipe may have closed it
             stream.flush()
     os._exit(code)
 

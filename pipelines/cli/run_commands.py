@@ -1,59 +1,44 @@
-"""Commands of a party with a configuration: look, plan, take part, look at results. What they do is elsewhere."""
+"""Commands of a party with a configuration. Each loads it, calls one function of a job, and prints what came back."""
 
-import logging
-import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from veilmeans.pipelines.cli.app import TO_BEAM, Config, DryRun, app
+from veilmeans.pipelines.cli.app import BEAM_FLAGS, EXIT_CODES, Config, DryRun, app
 from veilmeans.schemas.config import JobConfig, load_config
-from veilmeans.schemas.errors import ConfigError
+
+_JSON_HELP = "write the plan as JSON to this file, too (-: print only JSON)"
+_COMPARE_HELP = "compare with a run's report (the run's name; .: the configured run)"
 
 
 @app.command()
 def inspect(config: Config) -> None:
-    """Show this party how its own data would be used: columns, encoding, ranges, scaling. Nothing is sent.
+    """Show how your data would be used, and what to configure.
 
-    It ends with the commands that make the configurations fit the data.
+    Columns, encoding, ranges and scaling are printed on this terminal; nothing is sent. The last lines are the commands
+    that make all members' configurations fit the data.
     """
     settings = load_config(config)
     from veilmeans.pipelines.configure.config_advice import advise
     from veilmeans.pipelines.configure.data_summary import show_data
 
     advice = advise(settings, config)
-    Console().print(show_data(advice.config))
+    Console().print(show_data(advice.config, advice.scan, advice.model))
     typer.echo(advice.text())
-
-
-@app.command()
-def prepare(config: Config, dry_run: DryRun = False) -> None:
-    """Read this party's data, check them, write them as encoded shards. `train` does it, too; nothing is sent."""
-    from veilmeans.pipelines.prepare import prepare_data
-
-    settings = load_config(config)
-    if dry_run:
-        from veilmeans.pipelines.prepare import dry_prepare
-
-        typer.echo(dry_prepare(settings))
-    else:
-        typer.echo(prepare_data(settings))
 
 
 @app.command()
 def plan(
     config: Config,
-    json_file: Annotated[str | None, typer.Option("--json", help="also as JSON, to this file (-: only that)")] = None,
-    compare: Annotated[
-        str | None, typer.Option(help="beside what this run has measured (its name; .: the configured run)")
-    ] = None,
+    json_file: Annotated[str | None, typer.Option("--json", help=_JSON_HELP)] = None,
+    compare: Annotated[str | None, typer.Option(help=_COMPARE_HELP)] = None,
 ) -> None:
-    """Show what a run would do and what it costs, from the configuration alone: no data, no store, nothing is sent.
+    """Show the steps, bytes, disk and time of a run before it starts.
 
-    Steps, rounds, bytes, triples, disk, time on a LAN and a WAN, engines and why; with --compare beside a run's report.
+    The plan follows from the configuration alone: no data, no triple store, nothing is sent. It has rounds, bytes,
+    triples, disk, time on a LAN and a WAN, and the engine of each product with the reason for it.
     """
     settings = load_config(config)
     from veilmeans.pipelines.reporting.plan_table import run_plan
@@ -61,42 +46,73 @@ def plan(
     run_plan(settings, json_file, compare)
 
 
-@app.command(context_settings=TO_BEAM)
-def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
-    """Make the store of correlated randomness that runs use up. Every party and the dealer run it once.
-
-    It knows shapes, never data. Start it again to go on after a mishap.
-    """
-    settings = load_config(config).with_flags(context.args)
-    from veilmeans.pipelines.offline import run_offline
-
-    if dry_run:
-        from veilmeans.pipelines.offline import dry_offline
-
-        typer.echo(dry_offline(settings))
-        return
-    made = run_offline(settings)
-    typer.echo(
-        f"the store {made.store!r} serves {made.runs:,} runs of {made.iterations:,} iterations, {made.rows:,} rows"
-    )
-
-
-@app.command(context_settings=TO_BEAM)
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
 def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
-    """Take part in K-means. Every party runs it; start it again to go on after a mishap.
+    """Take part in K-means with the other parties.
 
-    Reads kmeans.data, agrees with the others on every parameter, iterates on shares with a checkpoint after each
-    iteration, and opens at the end what kmeans.reveal names.
+    Every party runs it at the same time, after `veilmeans offline`. It reads kmeans.data, agrees with the others on
+    every parameter, iterates on shares with a checkpoint after each iteration, and opens the results that kmeans.reveal
+    names. Safe to rerun: it resumes where it stopped. Unknown flags go to Beam.
     """
     settings = load_config(config).with_flags(context.args)
     if dry_run:
         _show_plan(settings, predicts=False)
     else:
-        from veilmeans.pipelines.reporting.html_report import write_report
         from veilmeans.pipelines.train import run_train
 
-        typer.echo(f"results: {run_train(settings)}; `veilmeans results --config {config}` shows them")
-        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+        _print_results(config, settings, run_train(settings))
+
+
+@app.command()
+def results(
+    config: Config, csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None
+) -> None:
+    """Show the results that were opened to this party.
+
+    Sizes of the clusters, centroids and the paths of the result files, from this party's storage. Nothing is sent.
+    """
+    settings = load_config(config)
+    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv
+
+    show_results(settings, Console())
+    if csv is not None:
+        write_assignments_csv(settings, csv)
+        typer.echo(f"wrote {csv}")
+
+
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
+    """Make the triple store of a run with the dealer, before `train`.
+
+    Every party and the dealer run it at the same time. It depends on shapes and never on data. Safe to rerun: it
+    resumes where it stopped. Unknown flags go to Beam.
+    """
+    settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.offline import dry_offline, run_offline
+
+    if dry_run:
+        typer.echo(dry_offline(settings))
+        return
+    made = run_offline(settings)
+    size = f"{made.runs:,} runs of {made.iterations:,} iterations, {made.rows:,} rows"
+    typer.echo(f"the store {made.store!r} serves {size}")
+
+
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def predict(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
+    """Assign new rows to the clusters of a trained model.
+
+    Its configuration is written by `veilmeans config predict`; every party runs it, after `veilmeans offline` with the
+    same configuration. New rows are encoded and scaled exactly as the trained ones. The centroids stay shares; the
+    rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes where it stopped.
+    """
+    settings = load_config(config).with_flags(context.args)
+    if dry_run:
+        _show_plan(settings, predicts=True)
+    else:
+        from veilmeans.pipelines.predict import run_predict
+
+        _print_results(config, settings, run_predict(settings))
 
 
 def _show_plan(settings: JobConfig, predicts: bool) -> None:
@@ -108,51 +124,53 @@ def _show_plan(settings: JobConfig, predicts: bool) -> None:
     Console().print(show_plan(plan_train(settings)))
 
 
-@app.command(context_settings=TO_BEAM)
-def predict(
-    context: typer.Context,
-    config: Config,
-    dry_run: DryRun = False,
-    new: Annotated[
-        str | None, typer.Option(help="write the configuration of a prediction of this name, and do nothing else")
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="with --new: our new rows (a dealer has none)")] = None,
-    rows: Annotated[
-        str | None, typer.Option(help="with --new: how many; horizontal: of each party, with commas between them")
-    ] = None,
-    write: Annotated[Path | None, typer.Option(help="with --new: the file; none: NAME.yaml beside --config")] = None,
-) -> None:
-    """Assign new rows to the clusters of a trained model. Nobody sees a centroid; every party runs it.
+def _print_results(config: Path, settings: JobConfig, folder: Path) -> None:
+    typer.echo(f"results: {folder}; `veilmeans results --config {config}` shows them")
+    _print_report(config, settings)
 
-    First, at every party and the dealer, write the prediction's configuration from the trained one:
-    `veilmeans predict --config payco.yaml --new march --data march.csv --rows 5000` writes march.yaml. Then, as for a
-    training, `veilmeans offline --config march.yaml` at everyone, and `veilmeans predict --config march.yaml` at every
-    party; start it again to go on after a mishap.
 
-    New rows become numbers exactly as the trained ones did: same columns, categories, scale and means. Opened are the
-    rows' clusters, to whom kmeans.reveal.assignments names.
+def _print_report(config: Path, settings: JobConfig) -> None:
+    from veilmeans.pipelines.reporting.html_report import write_report
+
+    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+
+
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def reveal(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
+    """Open more results of a finished run, if all parties agree.
+
+    Set kmeans.reveal to the new policy at every party; then every party runs this command at the same time. Results
+    are opened only if the policies are the same.
     """
-    if new is not None:
-        from veilmeans.pipelines.configure.predict_config import write_prediction
-
-        typer.echo(write_prediction(config, new, data, rows, write, dry_run))
-        return
-    if (data, rows, write) != (None, None, None):
-        raise ConfigError("--data, --rows and --write belong to --new, which writes the configuration of a prediction")
     settings = load_config(config).with_flags(context.args)
-    if dry_run:
-        _show_plan(settings, predicts=True)
-    else:
-        from veilmeans.pipelines.predict import run_predict
-        from veilmeans.pipelines.reporting.html_report import write_report
+    from veilmeans.pipelines.reveal import dry_reveal, run_reveal
 
-        typer.echo(f"results: {run_predict(settings)}; `veilmeans results --config {config}` shows them")
-        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+    if dry_run:
+        typer.echo(dry_reveal(settings))
+        return
+    for result, value in run_reveal(settings).items():
+        typer.echo(f"{result}: {value}")
+    _print_report(config, settings)
+
+
+@app.command()
+def prepare(config: Config, dry_run: DryRun = False) -> None:
+    """Read, check and encode this party's data; `train` does it, too.
+
+    Run it early to find mistakes in large data. Encoded shards are kept for `train`. Nothing is sent.
+    """
+    settings = load_config(config)
+    from veilmeans.pipelines.prepare import dry_prepare, prepare_data
+
+    typer.echo((dry_prepare if dry_run else prepare_data)(settings))
 
 
 @app.command()
 def status(config: Config) -> None:
-    """Show how far this party's run has come, from its own files. Nothing is sent."""
+    """Show how far a run has come.
+
+    It reads this party's own files. Nothing is sent.
+    """
     settings = load_config(config)
     from veilmeans.pipelines.reporting.status import show_status
 
@@ -160,80 +178,33 @@ def status(config: Config) -> None:
 
 
 @app.command()
-def results(
-    config: Config,
-    csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
-) -> None:
-    """Show what a finished run has opened to this party: sizes of clusters, centroids, files. Nothing is sent."""
-    settings = load_config(config)
-    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv
-
-    show_results(settings, Console())
-    if csv is not None:
-        write_assignments_csv(settings, csv)
-        typer.echo(f"wrote {csv}")
-
-
-@app.command()
 def report(config: Config, dry_run: DryRun = False) -> None:
-    """Write report.html of this party's run anew, from its own files: costs, stages, what was opened to whom."""
+    """Write the report of a run as one HTML file.
+
+    Costs, stages, and which results were opened to whom, from this party's own files. `train`, `predict` and `reveal`
+    write it, too.
+    """
     settings = load_config(config)
-    from veilmeans.pipelines.reporting.html_report import report_page, write_report
-
     if dry_run:
+        from veilmeans.pipelines.reporting.html_report import report_page
+
         size = len(report_page(settings, config.resolve().parent).encode())
-        typer.echo(f"would write {settings.run_folder / 'report.html'}, {size:,} bytes")
+        typer.echo(f"would write {settings.run_folder.html_report}, {size:,} bytes")
     else:
-        typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
-
-
-@app.command(context_settings=TO_BEAM)
-def reveal(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
-    """Open more of a finished run: what kmeans.reveal names now, if every party runs this with the same policy."""
-    settings = load_config(config).with_flags(context.args)
-    from veilmeans.pipelines.reporting.html_report import write_report
-    from veilmeans.pipelines.reveal import run_reveal
-
-    if dry_run:
-        from veilmeans.pipelines.reveal import dry_reveal
-
-        typer.echo(dry_reveal(settings))
-        return
-    for what, value in run_reveal(settings).items():
-        typer.echo(f"{what}: {value}")
-    typer.echo(f"report: {write_report(settings, config.resolve().parent)}")
+        _print_report(config, settings)
 
 
 @app.command()
 def gateway(config: Config, dry_run: DryRun = False) -> None:
-    """Run a party's gateway as a process of its own, until it is interrupted.
+    """Run this party's gateway as a separate process.
 
-    Needed where workers are many or come and go (Flink, Dataflow); set `gateway: separate` in the configuration.
+    Needed where workers are many or come and go (Flink, Dataflow): set `gateway: separate` in the configuration. It
+    runs until it is interrupted (Ctrl-C or SIGTERM).
     """
-    from veilmeans.io.exchange.connections import open_gateway
-    from veilmeans.io.exchange.tls_diagnosis import explained_handshakes
-
-    if dry_run:
-        from veilmeans.pipelines.gateway import dry_gateway
-
-        typer.echo(dry_gateway(load_config(config)))
-        return
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
     settings = load_config(config)
-    with explained_handshakes(), open_gateway(settings) as door:
-        logging.getLogger(__name__).info("gateway of %s listens on port %d", settings.party, door.port)
-        stopped.wait()
-
-
-@app.command(context_settings=TO_BEAM)
-def sums(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
-    """Take part in secure column sums. Start it again to go on after a mishap."""
-    settings = load_config(config).with_flags(context.args)
-    from veilmeans.pipelines.sums import plan_sums, run_sums
+    from veilmeans.pipelines.gateway import dry_gateway, run_gateway
 
     if dry_run:
-        Console().print(plan_sums(settings))
+        typer.echo(dry_gateway(settings))
     else:
-        typer.echo(str(run_sums(settings)))
+        run_gateway(settings)

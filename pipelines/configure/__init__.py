@@ -1,1 +1,1 @@
-"""Configurations and keys: written, filled in, changed, explained."""
+"""Write, fill in and change configurations and keys."""

@@ -1,6 +1,6 @@
-"""What a party's data ask of its configuration: changes that `veilmeans set` makes, and commands to copy.
+"""Compare a party's data with its configuration, and print the commands that make the configuration fit.
 
-It is for the party's own eyes: names of columns are shown, values are not, and nothing is sent.
+For this party only: names of columns are printed, values are not, and nothing is sent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,87 +11,86 @@ from typing import Any
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.sources.source_files import find_files
 from veilmeans.io.sources.sparse_matrices import is_matrix
-from veilmeans.io.sources.tables import types_of
+from veilmeans.io.sources.tables import table_types
 from veilmeans.pipelines.configure.edit_config import set_command
 from veilmeans.pipelines.session.own_data import scan_own_data
-from veilmeans.schemas.column_names import brief
-from veilmeans.schemas.config import JobConfig, declared_shape, kmeans_with_data
+from veilmeans.pipelines.session.trained_model import TrainedModel, load_model
+from veilmeans.schemas.column_names import list_briefly
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.kmeans_config import KMeansConfig
 
-_LABELS = {"y", "label", "target", "class"}
+_LABEL_NAMES = {"y", "label", "target", "class"}
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool", "decimal", "null")
 _TEXT = ("string", "large_string", "string_view", "dictionary")
 
 
 @dataclass(frozen=True)
 class Advice:
-    """How this party's data would be used, and what its configuration must say for it."""
+    """The changes that a party's data require in the configurations."""
 
     file: Path
     config: JobConfig
-    """With text columns as categories."""
-    own: dict[str, Any]
-    """Changes of our own configuration."""
+    """The configuration with text columns as categories."""
+    own_changes: dict[str, Any]
+    """Changes of this party's configuration only."""
     scan: Scan
+    model: TrainedModel | None
+    """The trained model, if the configuration is that of a prediction."""
     label: str | None
+    """A column that looks like a label."""
 
     @property
-    def common(self) -> dict[str, int]:
-        """What everyone's configuration must say of our data."""
-        job, party = kmeans_with_data(self.config), self.config.party
-        rows, features = ("kmeans.rows", f"kmeans.features.{party}")
+    def shared_changes(self) -> dict[str, int]:
+        """The number of our rows and columns, which every member's configuration must have."""
+        job, party = self.config.kmeans_with_data, self.config.party
+        rows, features = self.scan.rows, len(self.scan.columns)
         if job.layout == "horizontal":
-            rows, features = f"kmeans.rows.{party}", "kmeans.features"
-        return {rows: self.scan.rows, features: len(self.scan.columns)}
+            return {f"kmeans.rows.{party}": rows, "kmeans.features": features}
+        return {"kmeans.rows": rows, f"kmeans.features.{party}": features}
 
     @property
     def fits(self) -> bool:
-        """Whether our own configuration says all that already."""
-        said = declared_shape(self.config, kmeans_with_data(self.config))
-        return not self.own and said == (self.scan.rows, len(self.scan.columns))
+        """True if our own configuration needs no change."""
+        return not self.own_changes and self.config.declared_shape == (self.scan.rows, len(self.scan.columns))
 
     def label_note(self) -> str:
-        """What to do about a column that looks like a label."""
+        """The command that leaves out a column that looks like a label."""
         if self.label is None:
             return ""
-        without = leave_out(self.file, _columns(self.config), [self.label])
-        what = f"note: {self.label!r} counts like every column; if it is a label, leave it out, then run this again"
-        return f"{what}:\n  {without}"
+        note = f"note: {self.label!r} is used like every column; if it is a label, exclude it, then run this again"
+        return f"{note}:\n  {_exclude_command(self.file, _columns(self.config), [self.label])}"
 
     def text(self) -> str:
-        """What to do next, in commands."""
+        """The next commands, with a sentence before each."""
         members = ", ".join((*self.config.parties, *([self.config.dealer] if self.config.dealer else [])))
-        lines = [self.label_note()]
+        lines = [self.label_note()] if self.label else []
         if self.fits:
-            lines.append(
-                f"The configuration fits these data. The others' must say the same: "
-                f"{' '.join(f'{field}={value}' for field, value in self.common.items())}"
-            )
-        if self.own:
-            lines.append(f"To use text as categories, run here:\n  {set_command([self.file], self.own)}")
-        if not self.fits:
-            lines.append(
-                f"Tell the others, and run at each of {members}, with its own configuration:\n"
-                f"  {set_command([self.file], self.common)}"
-            )
-        return "\n".join(filter(None, lines))
+            same = " ".join(f"{field}={value}" for field, value in self.shared_changes.items())
+            return "\n".join([*lines, f"The configuration fits these data. The others' must have the same: {same}"])
+        if self.own_changes:
+            lines.append(f"To use text as categories, run here:\n  {set_command([self.file], self.own_changes)}")
+        lines.append(f"Send this command to the others; {members} each run it with their own configuration:")
+        return "\n".join([*lines, f"  {set_command([self.file], self.shared_changes)}"])
 
 
-def advise(config: JobConfig, file: Path, storage: Path | None = None) -> Advice:
-    """Look at the data of the configuration in `file`; what cannot be used is an InputError with a command.
-
-    `storage`: where what was seen is kept instead of our own.
-    """
-    job = kmeans_with_data(config)
+def advise(config: JobConfig, file: Path) -> Advice:
+    """Scan the data of the configuration in `file`; raise an InputError with a command for data that cannot be used."""
+    job, model = config.kmeans_with_data, load_model(config)
     source = _first_file(job.data or "", file)
     if is_matrix(source):
-        return Advice(file, config, {}, scan_own_data(config, storage), None)
-    kinds = types_of(source)
+        return Advice(file, config, {}, scan_own_data(config, model), model, None)
+    kinds = table_types(source)
     _check_id(job, source, file, kinds)
     names = _columns(config)
-    plain = {name: kinds[name] for name in names if name in kinds and name not in _encoded(config)}
-    _check_kinds(source, file, names, plain)
+    encoded = {*job.categories, *job.one_hot, *job.multi_hot}
+    plain = {name: kinds[name] for name in names if name in kinds and name not in encoded}
+    unusable = [name for name, kind in plain.items() if not kind.startswith((*_NUMBERS, *_TEXT))]  # such as dates
+    if unusable:
+        raise InputError(
+            f"{source}, column {unusable[0]!r} has the type {plain[unusable[0]]}, and numbers or text are needed; to "
+            f"exclude it: `{_exclude_command(file, names, unusable)}`"
+        )
     text = tuple(name for name, kind in plain.items() if kind.startswith(_TEXT))
     if text and job.layout == "horizontal":
         raise InputError(
@@ -101,15 +100,16 @@ def advise(config: JobConfig, file: Path, storage: Path | None = None) -> Advice
         )
     one_hot = (*job.one_hot, *text)
     usable = config.model_copy(update={"kmeans": job.model_copy(update={"one_hot": one_hot})})
-    scan = scan_own_data(usable, storage)
+    scan = scan_own_data(usable, model)
     _check_categories(scan, file, names, text)
     own = {"kmeans.one_hot": list(one_hot)} if text else {}
-    return Advice(file, usable, own, scan, next((name for name in plain if name.lower() in _LABELS), None))
+    label = next((name for name in plain if name.lower() in _LABEL_NAMES), None)
+    return Advice(file, usable, own, scan, model, label)
 
 
-def leave_out(file: Path, names: Sequence[str], without: Iterable[str]) -> str:
-    """The command that uses all columns but some."""
-    return set_command([file], {"kmeans.columns": [name for name in names if name not in without]})
+def _exclude_command(file: Path, names: Sequence[str], excluded: Iterable[str]) -> str:
+    """Return the command that uses all columns except some."""
+    return set_command([file], {"kmeans.columns": [name for name in names if name not in excluded]})
 
 
 def _first_file(data: str, file: Path) -> str:
@@ -117,18 +117,13 @@ def _first_file(data: str, file: Path) -> str:
         return find_files(data)[0]
     except InputError as error:
         other = set_command([file], {"kmeans.data": "other.csv"})
-        raise InputError(f"{error.sentence}; to use another file, named from {file.parent}: `{other}`") from None
+        raise InputError(f"{error.sentence}; to use another file (path from {file.parent}): `{other}`") from None
 
 
 def _columns(config: JobConfig) -> tuple[str, ...]:
-    """The columns of a table that are used, as far as they are there."""
-    job = kmeans_with_data(config)
-    return job.columns or tuple(name for name in types_of(find_files(job.data or "")[0]) if name != job.id)
-
-
-def _encoded(config: JobConfig) -> set[str]:
-    job = kmeans_with_data(config)
-    return {*job.categories, *job.one_hot, *job.multi_hot}
+    """The configured columns of a table, or all except the id."""
+    job = config.kmeans_with_data
+    return job.columns or tuple(name for name in table_types(find_files(job.data or "")[0]) if name != job.id)
 
 
 def _check_id(job: KMeansConfig, source: str, file: Path, kinds: dict[str, str]) -> None:
@@ -136,31 +131,21 @@ def _check_id(job: KMeansConfig, source: str, file: Path, kinds: dict[str, str])
         return
     first = next(iter(kinds))
     if len(kinds) == 1 and set(";\t|") & set(first):
-        raise InputError(f"{source} has one column only, {first!r}: put commas between the values")
-    aligned = " and everyone's rows are in the same order, at every party" if job.layout == "vertical" else ""
+        raise InputError(f"{source} has only one column, {first!r}: separate the values by commas")
+    aligned = " and all parties' rows are in the same order, at every party" if job.layout == "vertical" else ""
     raise InputError(
-        f"{source} has no column {job.id!r}; it has {brief(list(kinds))}. If one of them names the rows: "
+        f"{source} has no column {job.id!r}; it has {list_briefly(list(kinds))}. If one of them identifies the rows: "
         f"`{set_command([file], {'kmeans.id': first})}` (here the first). If none does{aligned}: "
         f"`{set_command([file], {'kmeans.id': None})}`"
     )
 
 
-def _check_kinds(source: str, file: Path, names: Sequence[str], plain: dict[str, str]) -> None:
-    """Dates and the like are neither numbers nor categories."""
-    strange = [name for name, kind in plain.items() if not kind.startswith((*_NUMBERS, *_TEXT))]
-    if strange:
-        raise InputError(
-            f"{source}, column {strange[0]!r} holds {plain[strange[0]]}, and numbers or text are needed; to leave it "
-            f"out: `{leave_out(file, names, strange)}`"
-        )
-
-
 def _check_categories(scan: Scan, file: Path, names: Sequence[str], text: Sequence[str]) -> None:
-    """Text that differs in most rows is a name or a remark."""
+    """Refuse text that differs in most rows: it is a name or a remark, not a category."""
     many = {field.name: field.width for field in scan.fields if field.name in text and 2 * field.width > scan.rows}
     for name, width in many.items():
         raise InputError(
-            f"{scan.source}, column {name!r} is text with {width:,} different values in {scan.rows:,} rows; to leave "
-            f"it out: `{leave_out(file, names, many)}`; to use it as categories all the same: "
+            f"{scan.source}, column {name!r} is text with {width:,} different values in {scan.rows:,} rows; to "
+            f"exclude it: `{_exclude_command(file, names, many)}`; to use it as categories anyway: "
             f"`{set_command([file], {'kmeans.one_hot': list(text)})}`"
         )

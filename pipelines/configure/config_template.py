@@ -1,4 +1,4 @@
-"""`veilmeans init`: configurations of a K-means run, one folder for each party and the dealer."""
+"""Write the configurations of a K-means run, one folder for each party and the dealer (`veilmeans init`)."""
 
 import shutil
 import tempfile
@@ -12,39 +12,40 @@ from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError
 
 _CONFIG = """\
-# {party}'s side of the K-means run {run!r}. Paths are relative to this file. No secret stands here, only where it is.
+# {party}'s configuration of the K-means run {run!r}. Paths are relative to this file.
+# It holds paths of secrets, never secrets.
 party: {party}
 run: {run} # a new name for new data or a changed configuration
-parties: [{parties}] # in this order, at everyone
-dealer: {dealer} # deals masks before the run; sees no data
+parties: [{parties}] # the same order in every configuration
+dealer: {dealer} # makes correlated randomness before the run; sees no data
 
-certificate: keys/{party}.crt # `veilmeans keys --name {party} --out keys` makes these three
+certificate: keys/{party}.crt # `veilmeans config keys --name {party} --out keys` makes these three
 key: keys/{party}.key
 seed: keys/{party}.seed
-storage: storage # messages, shares, checkpoints and results
+storage: storage # folder for messages, shares, checkpoints and results
 
-listen: {listen} # where our gateway listens
-peers: # their certificates as they sent them to us, checked by fingerprint over another channel
+listen: {listen} # where this party's gateway listens
+peers: # certificates as the peers sent them, compared by fingerprint over another channel
 {peers}
 exchange:
-  kind: {exchange} # gateway, or files through outboxes that the others may read
+  kind: {exchange} # gateway, or files: outboxes that the peers can read
   outbox: outbox
-  timeout_s: {timeout} # how long to wait for a peer
+  timeout_s: {timeout} # seconds to wait for a peer
 
-triples: # what `veilmeans offline` makes
-  store: {store}
+triples: # the triple store that `veilmeans offline` makes
+  store: {run}
   runs: 1
 
-kmeans: # alike at everyone, but for data, id and columns
-{own}  layout: {layout} # vertical: same rows, each its own columns; horizontal: same columns, each its own rows
+kmeans: # the same in every configuration, except data, id and columns
+{own}  layout: {layout} # vertical: same rows, own columns; horizontal: same columns, own rows
   rows: {rows}
   features: {features}
   clusters: {clusters}
   max_iter: {max_iter}
-  tol: {tol} # stop when the centroids move less than this (squared, in sum); 0: never
+  tol: {tol} # stop when the centroids move less than this (sum of squares); 0: never stop early
   init: {{method: indices, seed: {seed}}} # random, indices or local
   normalise: {normalise}
-  reveal: # who learns what at the end; all else stays shared
+  reveal: # which party learns which result; all else stays secret-shared
     assignments: [{parties}]
     centroids: [{parties}]
     columns: own
@@ -53,8 +54,8 @@ kmeans: # alike at everyone, but for data, id and columns
 
 
 @dataclass(frozen=True)
-class Example:
-    """What the examples are filled with."""
+class TemplateValues:
+    """The values that are filled into the template."""
 
     parties: tuple[str, ...] = ("payco", "shop")
     dealer: str = "dealer"
@@ -74,88 +75,80 @@ class Example:
 
     @property
     def members(self) -> tuple[str, ...]:
+        """The parties and the dealer."""
         return (*self.parties, self.dealer)
 
     def port(self, name: str) -> int:
+        """The port on which a member's gateway listens."""
         return self.ports.get(name, 7101 + self.members.index(name))
 
 
-def dry_init(folder: Path, example: Example, trial: bool) -> str:
-    """All is written aside, because it must also be read without a mistake."""
-    check_free(folder, example)
-    with tempfile.TemporaryDirectory() as aside:
+def dry_init(folder: Path, values: TemplateValues, trial: bool) -> str:
+    """Return the files that would be written; they are written to a temporary folder and checked there."""
+    check_no_config(folder, values)
+    with tempfile.TemporaryDirectory() as temporary:
         try:
-            (write_trial if trial else write_examples)(Path(aside), example)
+            (write_trial if trial else write_configs)(Path(temporary), values)
         except ConfigError as error:
-            raise ConfigError(error.sentence.replace(aside, str(folder))) from None
-        files = sorted(file.relative_to(aside) for file in Path(aside).rglob("*") if file.is_file())
+            raise ConfigError(error.sentence.replace(temporary, str(folder))) from None
+        files = sorted(file.relative_to(temporary) for file in Path(temporary).rglob("*") if file.is_file())
     check_writable(folder)
     return "\n".join(f"would write {folder / file}" for file in files)
 
 
-def write_examples(folder: Path, example: Example) -> list[Path]:
-    """A folder for each party and the dealer, with its configuration; existing files are left alone."""
-    check_free(folder, example)
+def write_configs(folder: Path, values: TemplateValues) -> list[Path]:
+    """Write a folder with a configuration for each party and the dealer; never overwrite one."""
+    check_no_config(folder, values)
     files = []
-    for name in example.members:
+    for name in values.members:
         file = folder / name / "config.yaml"
-        write_text(file, config_text(name, example))
+        write_text(file, config_text(name, values))
         load_config(file)
         (file.parent / "peers").mkdir(exist_ok=True)
         files.append(file)
     return files
 
 
-def check_free(folder: Path, example: Example) -> None:
+def check_no_config(folder: Path, values: TemplateValues) -> None:
     """Refuse to overwrite a configuration."""
-    for name in example.members:
+    for name in values.members:
         file = folder / name / "config.yaml"
         if file.exists():
             raise ConfigError(f"{file} exists already: choose another --out, or remove it")
 
 
-def write_trial(folder: Path, example: Example) -> None:
-    """Everyone on one machine: the examples, keys for a week, and each other's certificates."""
-    write_examples(folder, example)
-    for name in example.members:
+def write_trial(folder: Path, values: TemplateValues) -> None:
+    """Write the folders of all members for a trial on one machine: configurations, keys for a week, certificates."""
+    write_configs(folder, values)
+    for name in values.members:
         make_keys(name, folder / name / "keys", days=7)
-    for name in example.members:
-        for peer in example.members:
-            if peer != name:
-                shutil.copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")
+    for name in values.members:
+        for peer in set(values.members) - {name}:
+            shutil.copy(folder / peer / "keys" / f"{peer}.crt", folder / name / "peers")
 
 
-def config_text(party: str, example: Example) -> str:
-    """One party's configuration, with a word on each field."""
-    vertical = example.layout == "vertical"
-    widths = {name: example.features.get(name, 4) for name in example.parties}
-    others = [name for name in example.members if name != party]
+def config_text(party: str, values: TemplateValues) -> str:
+    """Return one member's configuration, with a comment on each field."""
+    vertical = values.layout == "vertical"
+    widths = {name: values.features.get(name, 4) for name in values.parties}
     peers = [
-        f"  {peer}:\n    certificate: peers/{peer}.crt\n    address: 127.0.0.1:{example.port(peer)}\n"
+        f"  {peer}:\n    certificate: peers/{peer}.crt\n    address: 127.0.0.1:{values.port(peer)}\n"
         f"    outbox: ../{peer}/outbox"
-        for peer in others
+        for peer in values.members
+        if peer != party
     ]
-    own = f"  data: {example.data} # CSV, Parquet or Arrow; a file or a glob\n  id: {example.id}\n"
-    return _CONFIG.format(
-        party=party,
-        run=example.run,
-        parties=", ".join(example.parties),
-        dealer=example.dealer,
-        listen=f"127.0.0.1:{example.port(party)}",
-        peers="\n".join(peers),
-        exchange=example.exchange,
-        timeout=example.timeout,
-        store=example.run,
-        own="" if party == example.dealer else own,
-        layout=example.layout,
-        rows=example.rows if vertical else _mapping(dict.fromkeys(example.parties, example.rows)),
-        features=_mapping(widths) if vertical else next(iter(widths.values())),
-        clusters=example.clusters,
-        max_iter=example.max_iter,
-        tol=f"{example.tol:.10f}".rstrip("0"),
-        seed=example.seed,
-        normalise="{method: minmax}" if vertical else "{method: minmax, aggregate: true}",
-    )
+    own = f"  data: {values.data} # CSV, Parquet, Arrow, .npz or svmlight; a file or a glob\n  id: {values.id}\n"
+    derived = {
+        "parties": ", ".join(values.parties),
+        "listen": f"127.0.0.1:{values.port(party)}",
+        "peers": "\n".join(peers),
+        "own": "" if party == values.dealer else own,
+        "rows": values.rows if vertical else _mapping(dict.fromkeys(values.parties, values.rows)),
+        "features": _mapping(widths) if vertical else next(iter(widths.values())),
+        "tol": f"{values.tol:.10f}".rstrip("0"),
+        "normalise": "{method: minmax}" if vertical else "{method: minmax, aggregate: true}",
+    }
+    return _CONFIG.format(**vars(values) | derived, party=party)
 
 
 def _mapping(numbers: Mapping[str, int]) -> str:

@@ -1,132 +1,94 @@
-"""`veilmeans fill`: for a trial on one machine, set rows, columns and categories in everyone's configuration at once.
+"""Set rows, columns and categories in all parties' configurations from their data (`veilmeans config fill`).
 
-Real parties do not see each other's data: each runs `veilmeans inspect`, tells the others its numbers, and all run
-`veilmeans set`.
+Only for a trial on one machine: real parties do not see each other's data. Each of them runs `veilmeans inspect`, sends
+its numbers of rows and columns to the others, and all run `veilmeans config set`.
 """
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from veilmeans.pipelines.configure.config_advice import advise
+from veilmeans.io.sources.scan import Scan
+from veilmeans.pipelines.configure.config_advice import Advice, advise
 from veilmeans.pipelines.configure.edit_config import set_command, set_fields
-from veilmeans.schemas.column_names import brief
+from veilmeans.schemas.column_names import list_briefly
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import ConfigError, InputError
 from veilmeans.schemas.kmeans_config import KMeansConfig
 
 
-@dataclass(frozen=True)
-class PartySummary:
-    """What a party's configuration needs, and what it would tell the others of its data: numbers, names, a digest."""
-
-    file: Path
-    party: str
-    source: str
-    own: dict[str, Any]
-    common: dict[str, int]
-    rows: int
-    columns: Sequence[str]
-    ids: str
-    fits: bool
-    sentence: str
-
-
-def fill_in(files: Sequence[Path], dry_run: bool = False) -> str:
-    """Look at each party's data, one by one, and set what follows in all the files; what was done, in sentences."""
+def fill_configs(files: Sequence[Path], dry_run: bool = False) -> str:
+    """Scan each party's data and set the fields that follow in all the files; return a summary in sentences."""
     configs = {file: load_config(file) for file in files}
-    with tempfile.TemporaryDirectory() as aside:
-        told = [summarise(configs[file], file, Path(aside) if dry_run else None) for file in _parties(configs)]
-    common = {field: value for each in told for field, value in each.common.items()}
+    advice = [advise(configs[file], file) for file in _files_of_parties(configs)]
     job = next(iter(configs.values())).required_kmeans
-    _check_alike(told, job.layout)
-    _check_clusters(files, job, told)
-    changes = {file: dict(common) for file in files}
-    for each in told:
-        changes[each.file] |= each.own
-    if not all(each.fits for each in told):
-        _check_unused(configs)
-    changed = set_fields(changes, dry_run)
-    said = [each.sentence for each in told]
-    if dry_run:
-        return "\n".join([*said, "would change:", changed])
-    return "\n".join([*said, f"set everywhere: {' '.join(f'{field}={value}' for field, value in common.items())}"])
+    for one, other in pairwise(each.scan for each in advice):
+        (_check_same_columns if job.layout == "horizontal" else _check_same_rows)(one, other)
+    _check_clusters(files, job, advice)
+    if not all(each.fits for each in advice):
+        _check_new_run(configs)
+    shared = {field: value for each in advice for field, value in each.shared_changes.items()}
+    changes = {file: dict(shared) for file in files}
+    for each in advice:
+        changes[each.file] |= each.own_changes
+    changed = f"would change:\n{set_fields(changes, dry_run)}"
+    everywhere = f"set everywhere: {' '.join(f'{field}={value}' for field, value in shared.items())}"
+    return "\n".join([*map(_summary, advice), changed if dry_run else everywhere])
 
 
-def summarise(config: JobConfig, file: Path, storage: Path | None = None) -> PartySummary:
-    """One party looks at its own data; what it saw is kept in its storage, or elsewhere."""
-    found = advise(config, file, storage)
-    scan, text = found.scan, found.own.get("kmeans.one_hot", [])
-    categories = f" (text as categories: {brief(text)})" if text else ""
-    seen = f"{config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns{categories}: {brief(scan.columns)}"
-    sentence = "\n".join(filter(None, [seen, found.label_note()]))
-    shape = (scan.rows, scan.columns, scan.ids)
-    return PartySummary(file, config.party, scan.source, found.own, found.common, *shape, found.fits, sentence)
+def _summary(advice: Advice) -> str:
+    """One party's data in a line, and a note about a column that looks like a label."""
+    scan, text = advice.scan, advice.own_changes.get("kmeans.one_hot", [])
+    categories = f" (text as categories: {list_briefly(text)})" if text else ""
+    size = f"{advice.config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns"
+    return "\n".join(filter(None, [f"{size}{categories}: {list_briefly(scan.columns)}", advice.label_note()]))
 
 
-def _parties(configs: dict[Path, JobConfig]) -> list[Path]:
-    """The parties' files in the agreed order; the dealer has no data."""
+def _files_of_parties(configs: dict[Path, JobConfig]) -> list[Path]:
+    """The parties' files in the agreed order, without the dealer's, which has no data."""
     by_name = {config.party: file for file, config in configs.items()}
     first = next(iter(configs.values()))
-    wanted = (*first.parties, *([first.dealer] if first.dealer else []))
-    missing = [name for name in wanted if name not in by_name]
-    if missing or len(by_name) != len(wanted) or len(configs) != len(wanted):
-        raise ConfigError(f"give the configurations of {', '.join(wanted)}, each once: they are filled in together")
+    members = (*first.parties, *([first.dealer] if first.dealer else []))
+    if set(by_name) != set(members) or len(configs) != len(members):
+        raise ConfigError(f"--config: give the configurations of {', '.join(members)}, each once")
     return [by_name[name] for name in first.parties]
 
 
-def _check_alike(told: Sequence[PartySummary], layout: str) -> None:
-    for one, other in pairwise(told):
-        if layout == "horizontal":
-            _check_columns(one, other)
-        else:
-            _check_rows(one, other)
-
-
-def _check_columns(one: PartySummary, other: PartySummary) -> None:
-    if list(one.columns) != list(other.columns):
+def _check_same_columns(first: Scan, second: Scan) -> None:
+    if list(first.columns) != list(second.columns):
         raise InputError(
-            f"{one.source} has the columns {brief(one.columns)} and {other.source} has {brief(other.columns)}: with "
-            "the horizontal layout both need the same, in the same order"
+            f"{first.source} has the columns {list_briefly(first.columns)} and {second.source} has "
+            f"{list_briefly(second.columns)}: with the horizontal layout both need the same, in the same order"
         )
 
 
-def _check_rows(one: PartySummary, other: PartySummary) -> None:
-    if one.rows != other.rows:
+def _check_same_rows(first: Scan, second: Scan) -> None:
+    if first.rows != second.rows:
         raise InputError(
-            f"{one.source} has {one.rows:,} rows and {other.source} has {other.rows:,}: both must be about the same "
-            "rows in the same order; keep those that both know"
+            f"{first.source} has {first.rows:,} rows and {second.source} has {second.rows:,}: both must have the same "
+            "rows in the same order; keep those that both have"
         )
-    if one.ids == other.ids:
-        return
-    if not (one.ids and other.ids):
-        missing, has = (one, other) if not one.ids else (other, one)
+    if bool(first.ids) != bool(second.ids):
+        without, other = (second, first) if first.ids else (first, second)
+        raise InputError(f"{without.source} has no id (kmeans.id), {other.source} has one: set both or neither")
+    if first.ids != second.ids:
         raise InputError(
-            f"{missing.source} has no id (kmeans.id) and {has.source} has one: set it at both or at neither"
+            f"{first.source} and {second.source} have different ids, or the same in another order: keep the rows that "
+            "both have, and sort both files by the id"
         )
-    raise InputError(
-        f"{one.source} and {other.source} have different ids, or the same in another order: keep the rows that both "
-        "know, and sort both files by the id"
-    )
 
 
-def _check_clusters(files: Sequence[Path], job: KMeansConfig, told: Sequence[PartySummary]) -> None:
-    rows = sum(each.rows for each in told) if job.layout == "horizontal" else told[0].rows
+def _check_clusters(files: Sequence[Path], job: KMeansConfig, advice: Sequence[Advice]) -> None:
+    rows = sum(each.scan.rows for each in advice) if job.layout == "horizontal" else advice[0].scan.rows
     if job.clusters > rows:
         fewer = set_command(files, {"kmeans.clusters": min(2, rows)})
         raise InputError(f"{rows:,} rows are too few for {job.clusters:,} clusters; for fewer clusters: `{fewer}`")
 
 
-def _check_unused(configs: dict[Path, JobConfig]) -> None:
-    """A store is made for one shape, and a run has one set of data: others need names of their own."""
+def _check_new_run(configs: dict[Path, JobConfig]) -> None:
+    """Refuse to change the shapes of a run that has begun: other data need a run and a triple store of other names."""
     for config in configs.values():
-        if config.run_folder.exists() or config.offline().run_folder.exists():
+        if config.run_folder.path.exists() or config.offline().run_folder.path.exists():
             new = f"{config.run}-2"
-            again = set_command(list(configs), {"run": new, "triples.store": new})
-            raise ConfigError(
-                f"run {config.run!r} was begun with other data; give the new one a name of its own, then fill it in: "
-                f"`{again}`"
-            )
+            rename = set_command(list(configs), {"run": new, "triples.store": new})
+            raise ConfigError(f"run {config.run!r} has begun with other data; rename it, then fill again: `{rename}`")

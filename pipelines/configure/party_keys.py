@@ -1,7 +1,4 @@
-"""`--dry-run` of the commands that make files: what each would do. Its mistakes are told as the command itself would.
-
-Nothing is written but in a temporary folder, and nothing is sent.
-"""
+"""Make a party's key, certificate and seed (`veilmeans config keys`), and show fingerprints of certificates."""
 
 import os
 from pathlib import Path
@@ -15,6 +12,7 @@ from veilmeans.schemas.errors import CertificateError, StorageError
 
 
 def dry_keys(name: str, folder: Path, days: int) -> str:
+    """Check that the files can be written, and return what would be done."""
     check_keys(name, folder)
     check_writable(folder)
     key, seed, certificate = key_files(name, folder)
@@ -25,12 +23,12 @@ def dry_keys(name: str, folder: Path, days: int) -> str:
 
 
 def key_files(name: str, folder: Path) -> tuple[Path, Path, Path]:
-    """Key, seed and certificate."""
+    """Return the paths of key, seed and certificate."""
     return folder / f"{name}.key", folder / f"{name}.seed", folder / f"{name}.crt"
 
 
 def check_keys(name: str, folder: Path) -> None:
-    """Refuse a name that cannot be, and files that are there."""
+    """Refuse an invalid name, and files that exist already."""
     checked_name("the party's name", name)
     for file in key_files(name, folder):
         if file.exists():
@@ -38,9 +36,9 @@ def check_keys(name: str, folder: Path) -> None:
 
 
 def make_keys(name: str, folder: Path, days: int) -> str:
-    """Write NAME.key, NAME.seed (0600) and NAME.crt; what to tell the user."""
-    key, seed, certificate = key_files(name, folder)
+    """Write NAME.key, NAME.seed (0600) and NAME.crt; return the next step."""
     checked_name("the party's name", name)
+    key, seed, certificate = key_files(name, folder)
     identity = make_identity(name, days)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -54,10 +52,10 @@ def make_keys(name: str, folder: Path, days: int) -> str:
 
 
 def show_fingerprint(file: Path) -> str:
-    """Whose certificate a file holds, and its fingerprint."""
+    """Return the owner and the fingerprint of a certificate file."""
     try:
         pem = file.read_bytes()
     except OSError as error:
         raise CertificateError(f"the certificate {file} cannot be read: {error.strerror}") from None
     check_certificate(pem, file.stem, str(file))
-    return f"{file} is made out to {file.stem}; its fingerprint is {fingerprint(pem)}"
+    return f"{file} is the certificate of {file.stem}; its fingerprint is {fingerprint(pem)}"

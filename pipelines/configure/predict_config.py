@@ -1,4 +1,4 @@
-"""The configuration of a prediction, out of that of its model's training: only what differs is changed in the file."""
+"""Write the configuration of a prediction from that of its model's training (`veilmeans config predict`)."""
 
 import os
 from pathlib import Path
@@ -10,17 +10,20 @@ from veilmeans.schemas.config import JobConfig, load_config, read_config
 from veilmeans.schemas.errors import ConfigError
 
 
-def write_prediction(
-    trained: Path, name: str, data: str | None, rows: str | None, file: Path | None, dry_run: bool = False
+def write_predict_config(
+    trained: Path, name: str, data: str | None, rows: str, file: Path | None, dry_run: bool = False
 ) -> str:
-    """Write the file beside the trained one, so that paths in it stay right; what to do next."""
+    """Write the file beside the trained one, so that relative paths stay valid; return the next commands.
+
+    Only the fields that differ are changed; comments and all other fields stay.
+    """
     config = load_config(trained)
     target = file or trained.with_name(f"{name}.yaml")
     if target.exists():
-        raise ConfigError(f"{target} exists already: choose another --write, or remove it")
+        raise ConfigError(f"--write: {target} exists already: choose another name, or remove it")
     if target.resolve().parent != trained.resolve().parent:
-        raise ConfigError(f"--write: {target} must lie beside {trained}, because paths in it are relative")
-    changes = _changes(config, name, _beside(trained, data), rows)
+        raise ConfigError(f"--write: {target} must be in the folder of {trained}, because paths in it are relative")
+    changes = _changes(config, name, _relative_to(trained, data), rows)
     text = changed_text(read_config(trained), changes, target)
     if dry_run:
         return f"would write {target}"
@@ -28,42 +31,40 @@ def write_prediction(
     return (
         f"wrote {target}\nnext, when every party and the dealer have theirs:\n"
         f"  1. veilmeans prepare --config {target}   reads and checks the new rows; nothing is sent\n"
-        f"  2. veilmeans offline --config {target}   at everyone and the dealer, at the same time\n"
-        f"  3. veilmeans predict --config {target}   at every party, at the same time (--dry-run: a plan)"
+        f"  2. veilmeans offline --config {target}   every party and the dealer, at the same time\n"
+        f"  3. veilmeans predict --config {target}   every party, at the same time (--dry-run: a plan)"
     )
 
 
-def _changes(config: JobConfig, name: str, data: str | None, rows: str | None) -> dict[str, Any]:
+def _changes(config: JobConfig, name: str, data: str | None, rows: str) -> dict[str, Any]:
     job = config.required_kmeans
     if job.predict is not None:
         raise ConfigError(f"run {config.run!r} is a prediction itself: --config must be that of a training")
-    if rows is None:
-        raise ConfigError("--rows: say how many new rows there are; horizontal: of each party, separated by commas")
     if data is None and config.party in config.parties:
-        raise ConfigError("--data: say where our new rows are")
-    opened = [what for what in ("centroids", "inertia") if getattr(job.reveal, what)]
+        raise ConfigError("--data is needed: the file with this party's new rows")
+    opened = [result for result in ("centroids", "inertia") if getattr(job.reveal, result)]
     return {
         "run": name,
         "triples.store": name,
         "kmeans.rows": _rows(config, rows),
         "kmeans.predict": {"model": config.run},
-        **{f"kmeans.reveal.{what}": [] for what in opened},
+        **{f"kmeans.reveal.{result}": [] for result in opened},
         **({} if data is None else {"kmeans.data": data}),
     }
 
 
 def _rows(config: JobConfig, rows: str) -> int | dict[str, int]:
-    """One number, or one for each party in their order."""
+    """Parse one number, or one for each party in their order."""
     counts = rows.split(",")
     wanted = 1 if config.required_kmeans.layout == "vertical" else len(config.parties)
     if len(counts) != wanted or not all(count.strip().isdecimal() for count in counts):
-        what = "one number" if wanted == 1 else f"a number for each of {', '.join(config.parties)}, with commas"
-        raise ConfigError(f"--rows: {rows!r} must be {what}")
+        form = "one number" if wanted == 1 else f"a number for each of {', '.join(config.parties)}, with commas"
+        raise ConfigError(f"--rows is {rows!r}: it must be {form}")
     return int(counts[0]) if wanted == 1 else dict(zip(config.parties, map(int, counts), strict=True))
 
 
-def _beside(trained: Path, data: str | None) -> str | None:
-    """A path as it must stand in a file beside `trained`."""
+def _relative_to(trained: Path, data: str | None) -> str | None:
+    """Return a path relative to the folder of `trained`, as a configuration there must have it."""
     if data is None or "://" in data or Path(data).is_absolute():
         return data
     return os.path.relpath(Path(data).absolute(), trained.resolve().parent)

@@ -1,1 +1,1 @@
-"""All parties on one machine: demo, trials, the scikit-learn estimator."""
+"""Runs with all parties on one machine: the demo, trials, the scikit-learn estimator."""

@@ -1,7 +1,7 @@
-"""`veilmeans demo`: a payment company and a merchant find fraud together, as processes of their own on this machine.
+"""The demo: a payment company and a merchant find fraud in joint clusters, as separate processes on this machine.
 
-It writes what real parties would have (keys, configurations, data), each in a folder of its own, then starts the
-commands that they would: `veilmeans offline` with the dealer, then two `veilmeans train`. At the end it compares the
+It writes the files of real parties (keys, configurations, synthetic data), each party's in its own folder, then starts
+their commands: `veilmeans offline` for both and the dealer, then `veilmeans train` for both. At the end it compares the
 result with plaintext Lloyd on both companies' data, which only a demo can do.
 """
 
@@ -18,26 +18,17 @@ from rich.console import Console
 from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import check_writable
-from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS
 from veilmeans.io.storage.run_report import bytes_sent
-from veilmeans.pipelines.configure.config_template import Example, write_trial
-from veilmeans.pipelines.local.demo_data import (
-    KINDS,
-    Transactions,
-    distances,
-    features,
-    frauds_found,
-    frauds_found_alone,
-    make_transactions,
-    scaled,
-)
+from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
+from veilmeans.pipelines.local import demo_data
+from veilmeans.pipelines.local.demo_data import KINDS, Transactions, scaled
 from veilmeans.pipelines.local.party_processes import free_ports, run_parties
-from veilmeans.pipelines.reporting.html_report import REPORT
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
-from veilmeans.schemas.config import kmeans_with_data, load_config
+from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError, VeilmeansError
-from veilmeans.transforms.kmeans.initial_centroids import first_rows
+from veilmeans.schemas.run_folder import RunFolder, StorageFolder
+from veilmeans.transforms.kmeans.initial_centroids import initial_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 FEATURES = {"payco": 18, "shop": 24}
@@ -46,30 +37,29 @@ SEED = 3
 
 
 def run_demo(folder: Path, rows: int, exchange: str) -> None:
-    """Set up, run, compare, print."""
+    """Write the parties' files, run their commands, compare the result with plaintext, and print it."""
     console = Console()
     transactions = write_demo(folder, rows, exchange)
     columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
     console.print(f"{rows:,} transactions × {sum(FEATURES.values())} features ({columns}); exchange by {exchange}")
-    with console.status("offline: the dealer and the companies make masks; no data are read"):
+    with console.status("offline: the dealer and the companies make the triple store; no data are read"):
         offline = run_parties(folder, "offline", (*FEATURES, DEALER))
-    with console.status("online: the companies cluster their transactions together"):
+    with console.status("online: the companies find clusters in their joint data"):
         online = run_parties(folder, "train", tuple(FEATURES))
-    console.print(_outcome(folder, transactions))
+    console.print(_comparison(folder, transactions))
     console.print(_costs(folder, offline, online))
     for name in FEATURES:
         console.print(f"{name}: {_run_folder(folder, name)}", soft_wrap=True)
-    for name in FEATURES:
-        console.print(f"{name}'s report: {_run_folder(folder, name) / REPORT}", soft_wrap=True)
+        console.print(f"{name}'s report: {_run_folder(folder, name).html_report}", soft_wrap=True)
 
 
 def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
-    """Data, keys and configurations of everyone, each in a folder of its own."""
+    """Write data, keys and configuration of each member into its own folder."""
     check_demo(folder, exchange)
     if folder.exists():
         shutil.rmtree(folder)
     members = (*FEATURES, DEALER)
-    example = Example(
+    values = TemplateValues(
         parties=tuple(FEATURES),
         dealer=DEALER,
         run="demo",
@@ -82,100 +72,98 @@ def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
         ports=dict(zip(members, free_ports(len(members)), strict=True)),
         id="transaction",
     )
-    transactions = make_transactions(rows, FEATURES, SEED)
-    write_trial(folder, example)
+    transactions = demo_data.make_transactions(rows, FEATURES, SEED)
+    write_trial(folder, values)
     for name, table in transactions.tables.items():
         pyarrow.csv.write_csv(table, folder / name / "data.csv")
     return transactions
 
 
 def check_demo(folder: Path, exchange: str) -> None:
-    """Only what an earlier demo wrote may be removed."""
+    """Refuse a folder with files that no earlier demo wrote, because an earlier demo is removed."""
     if exchange not in ("gateway", "files"):
         raise ConfigError(f"--exchange is {exchange!r}: it must be gateway or files")
-    strangers = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)] if folder.exists() else []
-    if strangers:
-        raise ConfigError(f"{folder} holds {strangers[0]!r}, which no demo wrote: choose another --folder")
+    others = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)] if folder.exists() else []
+    if others:
+        raise ConfigError(f"{folder} holds {others[0]!r}, which no demo wrote: choose another --folder")
 
 
-def _outcome(folder: Path, transactions: Transactions) -> Table:
-    """What was found, beside plaintext Lloyd from the same start on both companies' data."""
-    labels, centres = _labels(folder), _centres(folder, transactions)
+def _comparison(folder: Path, transactions: Transactions) -> Table:
+    """Compare the result with plaintext Lloyd on both companies' data, from the same first centroids."""
+    labels, centroids = _labels(folder), _centroids(folder, transactions)
     rows = {name: scaled(table) for name, table in transactions.tables.items()}
-    joint = np.hstack(list(rows.values()))
-    plain = _plain_labels(folder, joint, _report(folder, "payco"))
-    equal = float(np.mean(labels == plain))
-    scores = sum(distances(rows[name], labels, centres[name]) for name in FEATURES)
+    iterations = _report(folder, "payco")["iterations"][-1]["done"]
+    equal = float(np.mean(labels == _plain_labels(folder, np.hstack(list(rows.values())), iterations)))
+    scores = sum(demo_data.distances(rows[name], labels, centroids[name]) for name in FEATURES)
     table = Table("what", "result", title="fraud that neither company sees alone")
     table.add_row("clusters equal to plaintext Lloyd", f"{'yes' if equal == 1 else 'NO'}, {equal:.2%} of the rows")
-    table.add_row("iterations", f"{_report(folder, 'payco')['iterations'][-1]['done']}")
+    table.add_row("iterations", f"{iterations}")
     for name, each in transactions.tables.items():
-        table.add_row(
-            f"frauds that {name} finds alone", f"{frauds_found_alone(each, transactions.fraud, KINDS, SEED):.0%}"
-        )
-    table.add_row("frauds found together", f"{frauds_found(np.asarray(scores), transactions.fraud):.0%}")
+        alone = demo_data.frauds_found_alone(each, transactions.fraud, KINDS, SEED)
+        table.add_row(f"frauds that {name} finds alone", f"{alone:.0%}")
+    joint_clusters = demo_data.frauds_found(np.asarray(scores), transactions.fraud)
+    table.add_row("frauds found in joint clusters", f"{joint_clusters:.0%}")
     if equal < 0.999:
         raise VeilmeansError("the clusters differ from plaintext Lloyd: please report it")
     return table
 
 
-def _plain_labels(folder: Path, rows: Real, report: dict[str, Any]) -> NDArray[np.intp]:
-    """The last assignment of plaintext Lloyd, after as many iterations."""
+def _plain_labels(folder: Path, rows: Real, iterations: int) -> NDArray[np.intp]:
+    """Run plaintext Lloyd for as many iterations, and return its last assignment."""
     config = load_config(folder / "payco" / "config.yaml")
-    job = kmeans_with_data(config)
-    start = rows[list(first_rows(job, layout_of(config, job)))]
-    steps = lloyd(lambda: [rows], start, report["iterations"][-1]["done"])
-    before = steps[-2].centres if len(steps) > 1 else start
-    return nearest(rows, before)
+    job = config.kmeans_with_data
+    start = rows[list(initial_rows(job, layout_of(config, job)))]
+    steps = lloyd(lambda: [rows], start, iterations)
+    return nearest(rows, steps[-2].centroids if len(steps) > 1 else start)
 
 
 def _labels(folder: Path) -> NDArray[np.int32]:
-    opened = [pyarrow.parquet.read_table(_run_folder(folder, name) / ASSIGNMENTS) for name in FEATURES]
+    opened = [pyarrow.parquet.read_table(_run_folder(folder, name).assignments) for name in FEATURES]
     if any(not each.equals(opened[0]) for each in opened):
-        raise VeilmeansError("the companies have got different assignments: please report it")
+        raise VeilmeansError("the companies have different assignments: please report it")
     labels: NDArray[np.int32] = opened[0].column("cluster").to_numpy()
     return labels
 
 
-def _centres(folder: Path, transactions: Transactions) -> dict[str, Real]:
-    """Each company's centroids of its own features, on the scale of `scaled`."""
-    opened = {name: pyarrow.parquet.read_table(_run_folder(folder, name) / CENTROIDS) for name in FEATURES}
-    return {name: scaled(transactions.tables[name], features(table)) for name, table in opened.items()}
+def _centroids(folder: Path, transactions: Transactions) -> dict[str, Real]:
+    """Read each company's centroids of its own features, and scale them as its rows."""
+    opened = {name: pyarrow.parquet.read_table(_run_folder(folder, name).centroids) for name in FEATURES}
+    return {name: scaled(transactions.tables[name], demo_data.features(table)) for name, table in opened.items()}
 
 
 def _costs(folder: Path, offline: float, online: float) -> Table:
     title = f"offline {offline:.1f} s, online {online:.1f} s"
     table = Table("party", "offline MB received", "online MB sent", "online seconds", title=title)
     for name in FEATURES:
-        report = _report(folder, name)
-        store = folder / name / "storage" / "triples"
-        size = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
-        table.add_row(
-            name, f"{size / 1e6:.1f}", f"{bytes_sent(report['stages']) / 1e6:.1f}", f"{report['seconds']:.1f}"
-        )
+        report, stores = _report(folder, name), _storage(folder, name).stores
+        received = sum(file.stat().st_size for file in stores.rglob("*") if file.is_file()) / 1e6
+        sent = bytes_sent(report["stages"]) / 1e6
+        table.add_row(name, f"{received:.1f}", f"{sent:.1f}", f"{report['seconds']:.1f}")
     return table
 
 
 def _report(folder: Path, name: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads((_run_folder(folder, name) / "report.json").read_text())
+    report: dict[str, Any] = json.loads(_run_folder(folder, name).report.read_text())
     return report
 
 
-def _run_folder(folder: Path, name: str) -> Path:
-    return folder / name / "storage" / "runs" / "demo"
+def _storage(folder: Path, name: str) -> StorageFolder:
+    return StorageFolder(folder / name / "storage")
+
+
+def _run_folder(folder: Path, name: str) -> RunFolder:
+    return _storage(folder, name).run("demo")
 
 
 def dry_demo(folder: Path, rows: int, exchange: str) -> str:
+    """Check the folder, and return what would be done."""
     check_demo(folder, exchange)
     check_writable(folder)
     members = (*FEATURES, DEALER)
-    removed = [f"would remove the earlier demo in {folder}"] if folder.exists() else []
-    return "\n".join(
-        [
-            *removed,
-            f"would write configuration, keys and data of {', '.join(members)} below {folder}: {rows:,} made-up "
-            f"transactions × {sum(FEATURES.values())} features",
-            f"would start {len(members)} × `veilmeans offline`, then {len(FEATURES)} × `veilmeans train`, on this "
-            f"machine only (127.0.0.1, {len(members)} free ports); exchange by {exchange}",
-        ]
+    removed = f"would remove the earlier demo in {folder}\n" if folder.exists() else ""
+    return (
+        f"{removed}would write configuration, keys and data of {', '.join(members)} below {folder}: {rows:,} synthetic "
+        f"transactions × {sum(FEATURES.values())} features\n"
+        f"would start {len(members)} × `veilmeans offline`, then {len(FEATURES)} × `veilmeans train`, on this "
+        f"machine only (127.0.0.1, {len(members)} free ports); exchange by {exchange}"
     )

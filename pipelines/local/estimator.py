@@ -1,6 +1,6 @@
-"""`VeilKMeans`: secure K-means as a scikit-learn estimator, with real party processes on this machine.
+"""Secure K-means as a scikit-learn estimator, with real party processes on this machine.
 
-fit ─▶ one folder for each party: data, keys, configuration ─▶ `veilmeans offline` ─▶ `veilmeans train` ─▶ their results
+fit ─▶ one folder for each party: data, keys, configuration ─▶ `veilmeans offline` ─▶ `veilmeans train` ─▶ results
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,20 +14,14 @@ import pyarrow.parquet
 import scipy.sparse
 from numpy.typing import NDArray
 
-from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, read_result
+from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.local.party_frames import (
-    PartyFrame,
-    PartyFrames,
-    array_held,
-    check_columns,
-    frame_held,
-    is_frame,
-    split,
-)
+from veilmeans.pipelines.local import party_frames
+from veilmeans.pipelines.local.party_frames import PartyFrame, PartyFrames, is_frame, split_frame
 from veilmeans.pipelines.local.party_processes import CONFIG, TrialFolder, run_parties
-from veilmeans.pipelines.local.trial_configs import RUN, write_prediction, write_training
+from veilmeans.pipelines.local.trial_configs import RUN, write_trial_prediction, write_trial_training
 from veilmeans.schemas.errors import ConfigError, InputError, StorageError
+from veilmeans.schemas.run_folder import RunFolder, StorageFolder
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
@@ -39,46 +33,46 @@ Labels = NDArray[np.int32]
 
 
 class VeilKMeans(ClusterMixin, BaseEstimator):
-    """K-means over the data frames of several parties, on shares, as a scikit-learn estimator.
+    """Secure K-means over the data of several parties, as a scikit-learn estimator.
 
-    For trying out and for notebooks: whoever calls `fit` sees everybody's data. In production each party runs its own
-    commands on its own machine. What runs is the same code and protocol: each party is a process of its own, with its
-    own folder, keys, configuration, data file and store, and the processes talk over mutual TLS.
+    For trials and notebooks: the caller of `fit` sees the data of all parties. In production each party runs its own
+    commands on its own machine. Code and protocol are the same: each party is a separate process with its own folder,
+    keys, configuration, data file and triple store, and the processes exchange messages over mutual TLS.
 
-    `X` is a mapping party -> data, in the parties' order: frames (pandas, polars, pyarrow, whatever speaks Arrow or the
-    data frame protocol), arrays or scipy's sparse matrices. Vertically they have the same rows, horizontally the same
-    columns. One array or frame is split evenly between `parties`, by columns or by rows. Columns of text become columns
-    of 0 and 1.
+    `X` is a mapping party -> data, in the parties' order: data frames (pandas, polars, pyarrow, any object with the
+    Arrow or the data frame protocol), arrays or scipy's sparse matrices. Vertically they have the same rows,
+    horizontally the same columns. One array or frame is split evenly between `parties`, by columns or by rows. Text
+    columns are one-hot encoded.
 
     Parameters
     ----------
     n_clusters : k.
     layout : "vertical" (same rows, each party its own columns) or "horizontal" (same columns, each its own rows).
-    parties : who shares an `X` that is no mapping.
+    parties : names of the parties if `X` is not a mapping.
     init : "indices" (k rows, drawn from the seed), "random" (values drawn from the seed), "local" (each party's own
         plaintext K-means), or the numbers of k rows.
-    max_iter : iterations at most. Less than scikit-learn's 300, because randomness for every iteration that may come is
-        made before the first.
-    tol : stop when the centroids' squared movement is below this, in sum over all centroids and normalised columns;
-        0: never, and not even that bit is opened.
-    normalise : "minmax" (to [0, 1]), "zscore" or "none"; horizontally the scale is that of all rows, found on shares.
-    bound : largest magnitude of a normalised value; needed for "none", 16 for "zscore" if not said.
+    max_iter : largest number of iterations. Less than scikit-learn's 300, because correlated randomness for all of them
+        is made before the first.
+    tol : stop when the squared movement of all centroids, summed over normalised columns, is below this; 0: never stop
+        early, and not even this bit is opened.
+    normalise : "minmax" (to [0, 1]), "zscore" or "none"; horizontally by statistics of all rows, computed on shares.
+    bound : largest magnitude of a normalised value; needed for "none"; default for "zscore": 16.
     products : "auto", "beaver" or "he", for all parties or in a mapping, as `kmeans.products` in a configuration.
-    margin : `predict` takes values that lie outside the trained interval by so many times its width.
-    random_state : an int is the public seed of the start; None: a new one each time.
-    folder : where the parties' folders are kept, a new `fit-N` for each fit; None: a temporary one, removed with the
+    margin : how far out of the trained range `predict` accepts values, in multiples of the range's width.
+    random_state : an int is the public seed of the first centroids; None: a new one each time.
+    folder : where the parties' folders are kept, a new `fit-N` for each fit; None: a temporary folder, removed with the
         estimator.
-    verbose : 1 tells what runs and how long it took.
+    verbose : 1 prints each command and its seconds.
 
     Attributes
     ----------
     labels_ : the cluster of each row as the last iteration assigned it; horizontally in the parties' order.
     cluster_centers_ : k × columns, in original units.
-    columns_ : the names of these columns, after text has become columns of 0 and 1; vertically with their party's.
+    columns_ : the names of these columns after one-hot encoding; vertically each has its party's name before it.
     inertia_ : sum of squared distances to the centroids that the last iteration began with, in normalised units.
-    n_iter_ : iterations.
-    reports_ : party -> what its run has cost: seconds, messages and bytes of each stage.
-    parties_, n_features_in_, feature_names_in_ : of what `fit` was given.
+    n_iter_ : number of iterations.
+    reports_ : party -> the costs of its run: seconds, messages and bytes of each stage.
+    parties_, n_features_in_, feature_names_in_ : parties, number and names of columns of the data given to `fit`.
     """
 
     def __init__(
@@ -98,51 +92,45 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         folder: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.layout = layout
-        self.parties = parties
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.normalise = normalise
-        self.bound = bound
-        self.products = products
-        self.margin = margin
-        self.random_state = random_state
-        self.folder = folder
-        self.verbose = verbose
+        self.n_clusters, self.layout, self.parties, self.init = n_clusters, layout, parties, init
+        self.max_iter, self.tol, self.normalise, self.bound = max_iter, tol, normalise, bound
+        self.products, self.margin, self.random_state = products, margin, random_state
+        self.folder, self.verbose = folder, verbose
 
     def fit(self, X: Any, y: object = None) -> "VeilKMeans":  # noqa: ARG002, N803
-        """Cluster the rows; every party's process takes part."""
+        """Find the clusters, in one process for each party."""
         with _as_value_errors():
             self._check_parameters()
-            parts = self._take_first(X)
-            place = TrialFolder(None if self.folder is None else Path(self.folder))
-            members = write_training(place.path, parts, self._job())
-        self._run(place.path, "offline", members, CONFIG)
-        self._run(place.path, "train", parts.names, CONFIG)
-        self._place, self._members, self.parties_ = place, members, parts.names
-        self._trained = {name: (each.columns, each.sparse) for name, each in parts.held.items()}
+            frames = self._training_frames(X)
+            trial = TrialFolder(None if self.folder is None else Path(self.folder))
+            members = write_trial_training(trial.path, frames, self._job())
+        self._run(trial.path, "offline", members, CONFIG)
+        self._run(trial.path, "train", frames.names, CONFIG)
+        self._trial_folder, self._members, self.parties_ = trial, members, frames.names
+        self._trained = {name: (each.columns, each.sparse) for name, each in frames.by_party.items()}
         self._read_results()
         return self
 
     def predict(self, X: Any) -> Labels:  # noqa: N803
-        """The cluster of each new row, found on shares: the centroids stay closed, and only clusters are opened."""
+        """Return the cluster of each new row, found on shares: the centroids are not opened."""
         check_is_fitted(self)
         with _as_value_errors():
-            parts = self._take_more(X)
-            folder = self._place.path
+            frames = self._prediction_frames(X)
+            folder = self._trial_folder.path
             if not folder.exists():
-                raise StorageError("the parties' folders went with the estimator that was fitted: name a `folder`")
-            run = write_prediction(folder, self._members, parts, self.margin)
+                raise StorageError("the parties' folders were removed with the estimator: set `folder` to keep them")
+            run = write_trial_prediction(folder, self._members, frames, self.margin)
         self._run(folder, "offline", self._members, f"{run}.yaml")
         self._run(folder, "predict", self.parties_, f"{run}.yaml")
         return self._read_labels(run)
 
     def run_folder(self, party: str, run: str = RUN) -> Path:
-        """Where a party's results, report and shares of a run are."""
+        """Return the folder of a party's results, report and shares of a run."""
         check_is_fitted(self)
-        return self._place.path / party / "storage" / "runs" / run
+        return self._run_folder(party, run).path
+
+    def _run_folder(self, party: str, run: str = RUN) -> RunFolder:
+        return StorageFolder(self._trial_folder.path / party / "storage").run(run)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -153,87 +141,77 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     def _vertical(self) -> bool:
         return bool(self.layout == "vertical")
 
-    # What the parties have
-
     def _check_parameters(self) -> None:
-        """What the configuration's own check would not see, or not by its name here."""
+        """Refuse parameters that the configuration does not check, or checks under another name."""
         if self.layout not in ("vertical", "horizontal"):
             raise ConfigError(f"layout is {self.layout!r}: it must be 'vertical' or 'horizontal'")
         if not isinstance(self.n_clusters, Integral) or self.n_clusters < 1:
-            raise ConfigError(f"n_clusters is {self.n_clusters!r}: it must be a whole number from 1")
+            raise ConfigError(f"n_clusters is {self.n_clusters!r}: it must be an integer, at least 1")
         if isinstance(self.init, str) and self.init not in ("indices", "random", "local"):
             raise ConfigError(f"init is {self.init!r}: it must be 'indices', 'random', 'local' or k row numbers")
         if isinstance(self.parties, str) or len(self.parties) < 2:
-            raise ConfigError(f"parties is {self.parties!r}: it must name two or more")
+            raise ConfigError(f"parties is {self.parties!r}: it must name at least two")
 
-    def _take_first(self, data: Any) -> PartyFrames:
-        """Everyone's part of what `fit` is given."""
-        if _in_parts(data):
-            parts = PartyFrames({name: _held(each, name) for name, each in data.items()}, self._vertical)
-            self._remember(data, parts)
+    def _training_frames(self, data: Any) -> PartyFrames:
+        """Split the data given to `fit` between the parties."""
+        if _is_by_party(data):
+            frames = PartyFrames({name: _party_frame(each, name) for name, each in data.items()}, self._vertical)
+            self._keep_column_names(data, frames)
         else:
-            parts = split(self._take_whole(data, reset=True), tuple(self.parties), self._vertical)
-        if parts.total_rows < self.n_clusters:
-            raise InputError(f"n_samples={parts.total_rows} should be >= n_clusters={self.n_clusters}.")
-        return parts
+            frames = split_frame(self._joint_frame(data, reset=True), tuple(self.parties), self._vertical)
+        if frames.total_rows < self.n_clusters:
+            raise InputError(f"n_samples={frames.total_rows} should be >= n_clusters={self.n_clusters}.")
+        return frames
 
-    def _take_more(self, data: Any) -> PartyFrames:
-        """Everyone's part of what `predict` is given, in the form that it had at `fit`."""
-        if not _in_parts(data):
+    def _prediction_frames(self, data: Any) -> PartyFrames:
+        """Split the data given to `predict` between the parties, in the form that they had at `fit`."""
+        if not _is_by_party(data):
             widths = [len(self._trained[name][0]) for name in self.parties_] if self._vertical else None
-            parts = split(self._take_whole(data, reset=False), self.parties_, self._vertical, widths)
+            frames = split_frame(self._joint_frame(data, reset=False), self.parties_, self._vertical, widths)
         elif set(data) != set(self.parties_):
-            raise InputError(f"X has parts of {', '.join(data)}: the parties are {', '.join(self.parties_)}")
+            raise InputError(f"X has data of {', '.join(data)}: the parties are {', '.join(self.parties_)}")
         else:
-            parts = PartyFrames({name: _held(data[name], name) for name in self.parties_}, self._vertical)
-        held = {name: each.kept_as(self._trained[name][1]) for name, each in parts.held.items()}
-        for name, each in held.items():
-            check_columns(name, each.columns, self._trained[name][0], "as at fit")
-        return PartyFrames(held, self._vertical)
+            frames = PartyFrames({name: _party_frame(data[name], name) for name in self.parties_}, self._vertical)
+        converted = {name: each.as_sparse(self._trained[name][1]) for name, each in frames.by_party.items()}
+        for name, each in converted.items():
+            party_frames.check_columns(name, each.columns, self._trained[name][0], "as at fit")
+        return PartyFrames(converted, self._vertical)
 
-    def _take_whole(self, data: Any, reset: bool) -> PartyFrame:
-        """An array or a frame of all."""
+    def _joint_frame(self, data: Any, reset: bool) -> PartyFrame:
+        """Check an array or a data frame that is not split yet."""
         if is_frame(data):
             validate_data(self, data, reset=reset, skip_check_array=True)
-            return frame_held(data, "X")
-        return array_held(validate_data(self, data, reset=reset, accept_sparse="csr"))
+            return party_frames.frame_from_table(data, "X")
+        return party_frames.frame_from_array(validate_data(self, data, reset=reset, accept_sparse="csr"))
 
-    def _remember(self, data: Mapping[str, Any], parts: PartyFrames) -> None:
-        """Of a mapping, what scikit-learn remembers of an array or a frame."""
-        self.n_features_in_ = len(parts.columns)
+    def _keep_column_names(self, data: Mapping[str, Any], frames: PartyFrames) -> None:
+        """Keep of a mapping the attributes that scikit-learn keeps of an array or a data frame."""
+        self.n_features_in_ = len(frames.columns)
         if all(map(is_frame, data.values())):
-            self.feature_names_in_ = np.array(parts.columns, dtype=object)
+            self.feature_names_in_ = np.array(frames.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
     def _job(self) -> dict[str, Any]:
-        """The parameters as a configuration has them."""
+        """Return the parameters as fields of `kmeans` in a configuration."""
         named = isinstance(self.init, str)
+        method, indices = (self.init, None) if named else ("indices", np.asarray(self.init).tolist())
+        aggregate = not self._vertical and self.normalise != "none"
         return {
             "layout": self.layout,
             "clusters": int(self.n_clusters),
             "max_iter": self.max_iter,
             "tol": self.tol,
-            "init": {
-                "method": self.init if named else "indices",
-                "seed": self._seed(),
-                "indices": None if named else np.asarray(self.init).tolist(),
-            },
-            "normalise": {
-                "method": self.normalise,
-                "bound": self.bound,
-                "aggregate": not self._vertical and self.normalise != "none",
-            },
+            "init": {"method": method, "seed": self._seed(), "indices": indices},
+            "normalise": {"method": self.normalise, "bound": self.bound, "aggregate": aggregate},
             "products": self.products,
         }
 
     def _seed(self) -> int:
-        """Public, and agreed by all."""
+        """Return the public seed that all parties agree on."""
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    # What they do and find
 
     def _run(self, folder: Path, command: str, names: Sequence[str], config: str) -> None:
         seconds = run_parties(folder, command, names, config)
@@ -241,40 +219,37 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             print(f"{command}: {', '.join(names)} in {seconds:.1f} s")
 
     def _read_results(self) -> None:
-        first = self.run_folder(self.parties_[0])
-        result = read_result(first)
+        result = read_result(self._run_folder(self.parties_[0]))
         self.labels_ = self._read_labels(RUN)
-        tables = {name: pyarrow.parquet.read_table(self.run_folder(name) / CENTROIDS) for name in self.parties_}
-        parts = [(party, name, table) for party, table in tables.items() for name in table.column_names[1:]]
-        parts = parts if self._vertical else parts[: len(parts) // len(tables)]
-        self.cluster_centers_ = np.column_stack([table.column(name).to_numpy() for _, name, table in parts])
-        self.columns_ = tuple(f"{party}.{name}" if self._vertical else name for party, name, _ in parts)
+        tables = {name: pyarrow.parquet.read_table(self._run_folder(name).centroids) for name in self.parties_}
+        columns = [(party, name, table) for party, table in tables.items() for name in table.column_names[1:]]
+        columns = columns if self._vertical else columns[: len(columns) // len(tables)]
+        self.cluster_centers_ = np.column_stack([table.column(name).to_numpy() for _, name, table in columns])
+        self.columns_ = tuple(f"{party}.{name}" if self._vertical else name for party, name, _ in columns)
         self.n_iter_, self.inertia_ = result["iterations"], result["inertia"]
-        self.reports_ = {name: RunReport(self.run_folder(name)).content for name in self.parties_}
+        self.reports_ = {name: RunReport(self._run_folder(name)).content for name in self.parties_}
 
     def _read_labels(self, run: str) -> Labels:
-        tables = [pyarrow.parquet.read_table(self.run_folder(name, run) / ASSIGNMENTS) for name in self.parties_]
+        tables = [pyarrow.parquet.read_table(self._run_folder(name, run).assignments) for name in self.parties_]
         return np.concatenate([table.column(1).to_numpy() for table in tables[: 1 if self._vertical else None]])
 
 
 @contextmanager
 def _as_value_errors() -> Iterator[None]:
-    """A mistake in what the caller gave is a ValueError, as everywhere in scikit-learn."""
+    """Raise a caller's mistake as a ValueError, as scikit-learn does."""
     try:
         yield
     except (ConfigError, InputError) as error:
         raise ValueError(error.sentence) from None
 
 
-def _in_parts(data: Any) -> bool:
-    """Whether the parties' parts are told apart; one of scipy's sparse matrices is a dict."""
+def _is_by_party(data: Any) -> bool:
+    """True if `data` maps parties to their data. (One of scipy's sparse matrices is a dict, too.)"""
     return isinstance(data, Mapping) and not scipy.sparse.issparse(data)
 
 
-def _held(data: Any, party: str) -> PartyFrame:
-    what = f"the part of {party}"
-    return (
-        frame_held(data, what)
-        if is_frame(data)
-        else array_held(check_array(data, accept_sparse="csr", input_name=what))
-    )
+def _party_frame(data: Any, party: str) -> PartyFrame:
+    what = f"the data of {party}"
+    if is_frame(data):
+        return party_frames.frame_from_table(data, what)
+    return party_frames.frame_from_array(check_array(data, accept_sparse="csr", input_name=what))

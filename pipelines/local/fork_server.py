@@ -1,11 +1,11 @@
-"""`veilmeans` commands as processes that start at once: forked from a server that has imported everything.
+"""Start `veilmeans` commands as processes without delay: forked from a server that has imported everything.
 
-The server is a Python process of its own, so nothing depends on what the caller's `__main__` is: a notebook, a script
-without a guard, a test. It knows no data and no keys; what it forks reads its own configuration, as any party does.
+The server is a separate Python process, so it works from any caller: a notebook, a script without a `__main__` guard, a
+test. It has no data and no keys; each fork reads its own configuration, as any party does.
 
-  1. standard input brings a line for each group of commands; the server forks a process for each of them
-  2. standard output tells the number and the exit code of each process that has ended
-  3. when standard input closes, because the caller has ended in whatever way, all of them end
+  1. the server reads one line from standard input for each group of commands, and forks a process for each command
+  2. it writes the number and the exit code of each process that has ended to standard output
+  3. when standard input closes, because the caller has ended in whatever way, all processes end
 """
 
 import atexit
@@ -30,7 +30,7 @@ import numpy as np
 import veilmeans
 from veilmeans.crypto.ring import DTYPE
 from veilmeans.crypto.ring_matmul import matmul
-from veilmeans.schemas.errors import VeilmeansError
+from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError
 
 PRELOADED = (
     "veilmeans.pipelines.reporting.html_report",
@@ -38,39 +38,36 @@ PRELOADED = (
     "veilmeans.pipelines.predict",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
 )
-"""Also what a command imports only when it needs it."""
+"""Modules that the server imports, among them those that commands import only when they need them."""
 Command = tuple[Sequence[str], Path]
-"""The arguments of `veilmeans`, and the file to which the output is added."""
+"""The arguments of `veilmeans`, and the file to which its output is appended."""
 
 
 class ForkServer:
-    """The caller's end: a server with its forks, a process group of their own."""
+    """A server and its forks, as the caller sees them: one process group."""
 
     def __init__(self) -> None:
         home = str(Path(veilmeans.__file__).parents[1])
         path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
+        command, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+        env = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
 
     def run(self, commands: Sequence[Command]) -> Iterator[tuple[int, int]]:
-        """Start all of them; number and exit code of each, as they end."""
-        asked = json.dumps([[list(line), str(log)] for line, log in commands])
-        with _told():
-            print(asked, file=cast(IO[str], self._process.stdin), flush=True)
+        """Start all commands, and yield the number and exit code of each as it ends."""
+        request = json.dumps([[list(arguments), str(log)] for arguments, log in commands])
+        try:
+            print(request, file=cast(IO[str], self._process.stdin), flush=True)
+        except BrokenPipeError:
+            raise _server_is_gone() from None
         for _ in commands:
             ended = cast(IO[str], self._process.stdout).readline().split()
             if not ended:
-                raise _lost()
+                raise _server_is_gone()
             yield int(ended[0]), int(ended[1])
 
     def close(self) -> None:
-        """End the server and all that it has forked."""
+        """End the server and all its forks."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
@@ -81,7 +78,7 @@ _IDLE: list[ForkServer] = []
 
 @contextmanager
 def fork_server() -> Iterator[ForkServer]:
-    """A server for this thread alone; an idle one, if there is. What was disturbed while at work is not used again."""
+    """Lend an idle server, or a new one, to this thread alone. A server that was interrupted is not used again."""
     server = _IDLE.pop() if _IDLE else ForkServer()
     try:
         yield server
@@ -92,8 +89,8 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 @atexit.register
-def close_idle() -> None:
-    """End the servers that have nothing to do."""
+def close_idle_servers() -> None:
+    """End all idle servers."""
     while _IDLE:
         _IDLE.pop().close()
 
@@ -101,21 +98,12 @@ def close_idle() -> None:
 os.register_at_fork(after_in_child=_IDLE.clear)
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise _lost() from None
+def _server_is_gone() -> VeilmeansError:
+    return VeilmeansError("the parties' processes were killed from outside: retry")
 
 
-def _lost() -> VeilmeansError:
-    return VeilmeansError("the processes of the parties have been ended by somebody else: start again")
-
-
-# The server's end
 def serve() -> None:
-    """Read, fork, wait, tell; in a fork, run the command."""
+    """Be the server: read commands, fork, wait, report exit codes. In a fork, run the command."""
     _preload()
     for line in iter(sys.stdin.readline, ""):
         numbers: dict[int, int] = {}
@@ -130,13 +118,13 @@ def serve() -> None:
 
 
 def _preload() -> None:
-    """Import, and compile the loops of matrix products; forks need not look at any of it for garbage."""
+    """Import all modules and compile the loops of matrix products; keep them out of the forks' garbage collection."""
     logging.disable()
     _console_script()
     for name in PRELOADED:
         import_module(name)
     with suppress(ImportError):
-        import_module("IPython")  # where it is, every pipeline of Beam imports it
+        import_module("IPython")  # Beam imports it for every pipeline, where it is installed
     logging.disable(logging.NOTSET)
     large = np.zeros((32, 32), DTYPE)
     matmul(large, large)
@@ -145,31 +133,31 @@ def _preload() -> None:
 
 
 def _run(arguments: list[str], log: str) -> NoReturn:
-    """Be the command."""
-    threading.Thread(target=_end_with, args=(os.dup(0),), daemon=True).start()
+    """Run a command in this fork, with its output in `log`."""
+    threading.Thread(target=_end_with_caller, args=(os.dup(0),), daemon=True).start()
     for number, file in enumerate((os.devnull, log, log)):
         opened = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, number)
         os.close(opened)
-    logging.getLogger().handlers.clear()  # Beam made one when it was imported; a new process has none
+    logging.getLogger().handlers.clear()  # importing Beam adds a handler, which a new process does not have
     sys.argv = ["veilmeans", *arguments]
     _console_script()()
     raise SystemExit
 
 
 def _console_script() -> Callable[[], None]:
-    """The function behind the command `veilmeans`, as its package declares it."""
+    """Load the function of the command `veilmeans` from the package's entry point."""
     (script,) = entry_points(group="console_scripts", name="veilmeans")
     loaded: Callable[[], None] = script.load()
     return loaded
 
 
-def _end_with(pipe: int) -> None:
-    """Wait until nobody can write to the pipe any more, and end."""
+def _end_with_caller(pipe: int) -> None:
+    """End this process when nobody can write to the pipe any more."""
     poll = select.poll()
     poll.register(pipe, 0)
     poll.poll()
-    os._exit(130)
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""All parties on this machine, to try things out: each has its own process, folder, keys, data and store.
+"""Start the commands of all parties on this machine, for trials: each has its own process, folder, keys and data.
 
-What runs is what real parties run: their commands, with their configurations. Only who starts them is another.
+The commands and configurations are those of real parties; only the launcher differs.
 """
 
 import itertools
@@ -9,16 +9,13 @@ import socket
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from veilmeans.io.storage.atomic_files import private_folder, write_text
+from veilmeans.io.storage.atomic_files import make_private_folder
 from veilmeans.pipelines.local.fork_server import fork_server
-from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import VeilmeansError
 
 CONFIG = "config.yaml"
@@ -26,7 +23,10 @@ LOG = "log.txt"
 
 
 class TrialFolder:
-    """A new folder for the parties' folders; a temporary one is removed with this object, but not with a copy of it."""
+    """A new folder that holds the parties' folders.
+
+    A temporary one (`folder` is None) is removed with this object, but not with a copy of it.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         if folder is None:
@@ -36,18 +36,18 @@ class TrialFolder:
             self.path = new_folder(folder, "fit")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _copied, (self.path,)
+        return _copy_of_trial_folder, (self.path,)
 
 
-def _copied(path: Path) -> TrialFolder:
-    place = TrialFolder.__new__(TrialFolder)
-    place.path = path
-    return place
+def _copy_of_trial_folder(path: Path) -> TrialFolder:
+    copy = TrialFolder.__new__(TrialFolder)
+    copy.path = path
+    return copy
 
 
 def new_folder(folder: Path, name: str) -> Path:
-    """`name-1`, `name-2`, …: the first that nobody has."""
-    private_folder(folder)
+    """Make the first of `name-1`, `name-2`, … that does not exist yet."""
+    make_private_folder(folder)
     for number in itertools.count(1):
         with suppress(FileExistsError):
             (folder / f"{name}-{number}").mkdir(mode=0o700)
@@ -56,9 +56,9 @@ def new_folder(folder: Path, name: str) -> Path:
 
 
 def run_parties(folder: Path, command: str, names: Sequence[str], config: str = CONFIG) -> float:
-    """Start everyone as a real party would; if one fails, its own sentence is raised. Seconds until all ended.
+    """Run one command for every party at the same time, and return the seconds until all have ended.
 
-    Those that still run then are ended, and so are all when this process ends or is interrupted.
+    If one fails, raise its own error message and end the others. All end when this process ends or is interrupted.
     """
     start = time.perf_counter()
     commands = [([command, "--config", str(folder / name / config)], folder / name / LOG) for name in names]
@@ -73,26 +73,8 @@ def _last_line(log: Path) -> str:
     return " ".join(log.read_text().strip().splitlines()[-1:]) if log.exists() else ""
 
 
-def change_config(file: Path, fields: Mapping[str, Any], to: Path | None = None) -> None:
-    """Write a configuration with other fields, to its own file or another in its folder.
-
-    A mapping replaces field by field, anything else replaces the whole; None takes the field out.
-    """
-    target = to or file
-    write_text(target, yaml.safe_dump(_merged(yaml.safe_load(file.read_text()), fields), sort_keys=False))
-    load_config(target)
-
-
-def _merged(old: Any, new: Any) -> Any:
-    if not isinstance(new, Mapping):
-        return new
-    known = old if isinstance(old, dict) else {}
-    changed = {**known, **{name: _merged(known.get(name), value) for name, value in new.items()}}
-    return {name: value for name, value in changed.items() if value is not None}
-
-
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
+    """Find ports of this machine on which nobody listens."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -100,10 +82,10 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def fresh_ports(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Fields of everyone's configuration that put all of them on ports that are free now."""
+def free_addresses(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return, for each member, the changes of its configuration that put everyone on ports that are free now."""
     addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
     return {
-        name: {"listen": here, "peers": {peer: {"address": at} for peer, at in addresses.items() if peer != name}}
-        for name, here in addresses.items()
+        name: {"listen": own} | {f"peers.{peer}.address": each for peer, each in addresses.items() if peer != name}
+        for name, own in addresses.items()
     }

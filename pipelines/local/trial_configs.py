@@ -1,46 +1,52 @@
-"""Runs with all parties on this machine, from their data in memory: what each of them would have written itself."""
+"""Write the folders of all parties of a trial from data in memory: configurations, keys and data files."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.storage.result_files import free_name
-from veilmeans.pipelines.configure.config_template import Example, write_trial
+from veilmeans.io.storage.result_files import unused_name
+from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
+from veilmeans.pipelines.configure.edit_config import copy_config, set_fields
 from veilmeans.pipelines.local.party_frames import PartyFrames
-from veilmeans.pipelines.local.party_processes import CONFIG, change_config, fresh_ports, new_folder
+from veilmeans.pipelines.local.party_processes import CONFIG, free_addresses, new_folder
 
 RUN = "fit"
-_PATIENCE = 600
+_TIMEOUT_S = 600
 """Seconds that a party waits for another: when one fails, all are ended anyway."""
 
 
-def write_training(folder: Path, parts: PartyFrames, job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Everyone's keys and configuration, and the parties' data; the names of all, the dealer's last.
+def write_trial_training(folder: Path, frames: PartyFrames, job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Write everyone's keys, configuration and data, and return the members' names, the dealer's last.
 
-    `job`: fields of `kmeans` that are alike at everyone and that the data do not tell.
+    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data.
     """
-    members = (*parts.names, free_name("dealer", parts.names))
-    write_trial(folder, Example(parts.names, members[-1], RUN, rows=parts.total_rows, clusters=1, timeout=_PATIENCE))
-    sparse = {name: {"nonzeros": each.nonzeros} for name, each in parts.held.items() if each.sparse}
-    shapes = {"rows": parts.rows, "features": parts.features, "sparse": sparse, "id": None}
-    ports = fresh_ports(members)
+    members = (*frames.names, unused_name("dealer", frames.names))
+    values = TemplateValues(frames.names, members[-1], RUN, rows=frames.total_rows, clusters=1, timeout=_TIMEOUT_S)
+    write_trial(folder, values)
+    sparse = {name: {"nonzeros": frame.nonzeros} for name, frame in frames.by_party.items() if frame.sparse}
+    shapes = {"rows": frames.rows, "features": frames.features, "sparse": sparse, "id": None}
+    addresses = free_addresses(members)
     for name in members:
         own: dict[str, Any] = {}
-        if name in parts.held:
-            own = {"data": parts.held[name].write(folder / name), **parts.encoding(name)}
-        change_config(folder / name / CONFIG, {**ports[name], "kmeans": {**shapes, **job, **own}})
+        if name in frames.by_party:
+            own = {"data": frames.by_party[name].write(folder / name), **frames.encoding(name)}
+        set_fields({folder / name / CONFIG: {**addresses[name], **_of_kmeans({**shapes, **job, **own})}})
     return members
 
 
-def write_prediction(folder: Path, members: tuple[str, ...], parts: PartyFrames, margin: float) -> str:
-    """Everyone's configuration of a prediction with the trained model, and the parties' new data; the run's name."""
+def write_trial_prediction(folder: Path, members: tuple[str, ...], frames: PartyFrames, margin: float) -> str:
+    """Write everyone's configuration and new data for a prediction with the trained model, and return its name."""
     run = new_folder(folder / members[0], "predict").name
-    reveal: dict[str, Any] = {"centroids": [], "inertia": []}
-    job = {"rows": parts.rows, "predict": {"model": RUN, "margin": margin}, "reveal": reveal}
-    ports = fresh_ports(members)
+    job = {"rows": frames.rows, "predict": {"model": RUN, "margin": margin}}
+    addresses = free_addresses(members)
     for name in members:
         place = folder / name
-        own = {"data": f"{run}/{parts.held[name].write(place / run)}"} if name in parts.held else {}
-        fields = {"run": run, "triples": {"store": run}, **ports[name], "kmeans": {**job, **own}}
-        change_config(place / CONFIG, fields, place / f"{run}.yaml")
+        own = {"data": f"{run}/{frames.by_party[name].write(place / run)}"} if name in frames.by_party else {}
+        fields: dict[str, Any] = {**job, **own, "reveal.centroids": [], "reveal.inertia": []}
+        changes = {"run": run, "triples.store": run, **addresses[name], **_of_kmeans(fields)}
+        copy_config(place / CONFIG, place / f"{run}.yaml", changes)
     return run
+
+
+def _of_kmeans(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"kmeans.{field}": value for field, value in fields.items()}

@@ -1,1 +1,1 @@
-"""What a job will cost, and which engine computes its products."""
+"""Plans of a run: its messages, bytes and files, and the engines of its products."""

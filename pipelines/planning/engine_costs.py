@@ -1,4 +1,4 @@
-"""What operations cost on this machine, and what a cross product costs with each engine, from public numbers alone.
+"""Cost model of a cross product with each engine, from public numbers and the seconds of a few operations.
 
 For an owner of n rows × d columns with z nonzeros a row and each of its peers, in one iteration:
 
@@ -6,13 +6,12 @@ For an owner of n rows × d columns with z nonzeros a row and each of its peers,
   distance  Y (d × k)       X·Y (n × k)     d·k words a shard, n·d·k multiply-adds   d ciphertexts there, n/group back
   update    C (n × k − 1)   Xᵀ·C (d × k − 1) n·(k−1) words, n·d·(k−1) multiply-adds  n ciphertexts there, d back
 
-(times `packs` where the values of one row need several). Besides, beaver moves the masked X once: n·d words, which both
+(times `packs` where the values of one row need several). Besides, beaver sends the masked X once: n·d words, which both
 products share. Owner, peer and link work one after the other in a round, so a product takes
 
   owner's seconds + peer's seconds + bytes / rate + rounds · round trip.
 
-Everything is the same at every party that starts from the same numbers: parties agree on them (`slowest`) and choose
-for themselves.
+All parties start from the same numbers (the slowest of what each announces), so all select the same engines.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,83 +21,52 @@ from typing import Any
 
 from veilmeans.crypto.he.multiexp import column_multiplications, row_multiplications
 from veilmeans.crypto.he.product_parameters import HEProductParameters
-from veilmeans.pipelines.planning.units import short
-from veilmeans.schemas.config import LinkShape
 from veilmeans.transforms.rounds.he_operations import TABLE_BYTES
 
-_SQUARE = 0.7
-"""A squaring inside a power, in multiplications of our own loops."""
+_SQUARE = 0.7  # cost of a squaring inside a power, in multiplications
 _WORD = 8
 
 
 @dataclass(frozen=True)
-class Link:
-    """Bytes per second between two parties, and the seconds of a round trip."""
+class OperationCosts:
+    """Seconds of one operation, Python's overhead included; and the link's rate and round trip."""
 
-    rate: float = 125e6
-    round_trip: float = 0.0005
-
-    @classmethod
-    def shaped(cls, shape: LinkShape | None) -> "Link":
-        """The link that a configuration describes; 1 Gbit/s and 0.5 ms where it says nothing."""
-        return cls() if shape is None else cls(shape.rate_mbps * 125e3, shape.round_trip_ms / 1e3)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds of one operation, Python's share included; and the link."""
-
-    multiply: float
-    """A product of two residues, as in a row's product."""
-    raw: float
-    """A value of Y in a packed plaintext that is encrypted under a blind made beforehand."""
-    blind: float
-    """A blind for a fresh ciphertext."""
-    mask: float
-    """The mask of a product as a fresh ciphertext: blind, plaintext and their product."""
-    decrypt: float
-    """A ciphertext decrypted, and its plaintext unpacked."""
-    convert: float
-    """A residue from bytes or to bytes."""
-    dense: float
-    """A multiply-add mod 2^64 of a dense product."""
-    sparse: float
-    """A nonzero times one column in a local product."""
-    word: float
-    """A word of 8 bytes expanded or moved."""
-    rate: float
-    """Bytes per second of the link."""
-    round_trip: float
+    multiplication: float  # a product of two residues, as in a row's product
+    packed_value: float  # a value of Y in a packed plaintext that is encrypted under a blind made beforehand
+    decryption: float  # a ciphertext decrypted, and its plaintext unpacked
+    conversion: float  # a residue from bytes or to bytes
+    dense_multiply_add: float  # a multiply-add mod 2^64 of a dense product
+    sparse_multiply_add: float  # a nonzero times one column in a local product
+    word: float  # a word of 8 bytes expanded or moved
+    rate: float  # bytes per second of the link
+    round_trip: float  # seconds of the link's round trip
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if type(value) not in (int, float) or not 0 <= value < inf or (not value and name != "round_trip"):
-                raise ValueError(f"the cost {name} is no number above zero")
-
-    def to_json(self) -> dict[str, float]:
-        return asdict(self)
+                raise ValueError(f"the cost {name} is not a number above zero")
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Costs":
-        """The inverse of `to_json`. What cannot be costs is refused with ValueError."""
+    def from_json(cls, content: Mapping[str, Any]) -> "OperationCosts":
+        """Read costs that `asdict` converted. Raise ValueError if the content is anything else."""
         if not isinstance(content, Mapping) or set(content) != {field.name for field in fields(cls)}:
             raise ValueError("costs have other fields")
         return cls(**content)
 
-
-def slowest(several: Iterable[Costs]) -> Costs:
-    """The largest of each cost and the lowest rate: what parties agree on when each announces its own."""
-    announced = [costs.to_json() for costs in several]
-    together = {name: max(each[name] for each in announced) for name in announced[0]}
-    return Costs(**{**together, "rate": min(each["rate"] for each in announced)})
+    @classmethod
+    def slowest(cls, announced: Iterable["OperationCosts"]) -> "OperationCosts":
+        """The largest of each cost and the lowest rate: what parties agree on when each announces its own."""
+        several = [asdict(costs) for costs in announced]
+        largest = {name: max(each[name] for each in several) for name in several[0]}
+        return cls(**{**largest, "rate": min(each["rate"] for each in several)})
 
 
 @dataclass(frozen=True)
-class Owner:
-    """The public numbers of one owner's matrix, and the products under encryption that it would take part in.
+class OwnedMatrix:
+    """The public numbers of one owner's matrix, and the homomorphic products that it would take part in.
 
-    `update`: None where rows are only assigned. `nonzeros`: of a row, on average; None where nothing is known of them,
-    and all values are taken for nonzeros.
+    `update`: None where rows are only assigned. `nonzeros`: of a row, on average; None where nothing is known, and then
+    all values count as nonzeros.
     """
 
     rows: int
@@ -108,152 +76,114 @@ class Owner:
     nonzeros: float | None = None
 
     @property
-    def uses(self) -> float:
-        """Nonzeros of the whole matrix."""
+    def total_nonzeros(self) -> float:
         return self.rows * min(self.columns, self.columns if self.nonzeros is None else self.nonzeros)
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Of one engine for one owner's product with all its peers, in an iteration. `parts`: what takes how many seconds.
+class CostEstimate:
+    """The cost of one owner's product with all its peers by one engine, in an iteration.
 
-    `offline_bytes` are those kept for it from the offline phase to the run.
+    `offline_bytes`: what is stored for it from the offline phase to the run.
     """
 
-    engine: str
-    parts: tuple[tuple[str, float], ...] = ()
+    seconds: float = 0.0
     bytes: int = 0
-    offline_seconds: float = 0.0
     offline_bytes: int = 0
 
-    @property
-    def seconds(self) -> float:
-        return sum(seconds for _, seconds in self.parts)
 
-    @property
-    def why(self) -> str:
-        """What takes most of the time."""
-        if not self.parts:
-            return "nothing to do"
-        what, seconds = max(self.parts, key=lambda part: part[1])
-        return f"{what}: {short(seconds)} s"
+CostEstimates = dict[str, dict[str, CostEstimate]]
+"""Product -> engine -> estimate; "operand" is the masked X that beaver's products share, divided by the iterations."""
 
 
-Estimates = dict[str, dict[str, Estimate]]
-"""Product -> engine -> estimate; "operand" is what beaver's products share, its part of one iteration."""
-
-
-def estimate(
-    owner: Owner, k: int, parties: int, iterations: int, costs: Costs, rows_per_shard: int = 65_536
-) -> Estimates:
-    """What each engine would cost, in an iteration."""
-    job = _Job(owner, k, parties - 1, iterations, costs, ceil(owner.rows / rows_per_shard))
-    if not owner.rows or not owner.columns:
-        nothing = {engine: Estimate(engine) for engine in ("beaver", "he")}
-        return {"operand": {"beaver": nothing["beaver"]}, "distance": nothing, "update": nothing}
-    if k == 1 or owner.update is None:
-        update = {engine: Estimate(engine) for engine in ("beaver", "he")}
-    else:
-        update = {"beaver": _beaver_update(job), "he": _he_update(job, owner.update)}
-    return {
-        "operand": {"beaver": _operand(job)},
-        "distance": {"beaver": _beaver_distance(job), "he": _he_distance(job)},
-        "update": update,
+def estimate_costs(
+    matrix: OwnedMatrix, k: int, parties: int, iterations: int, costs: OperationCosts, rows_per_shard: int = 65_536
+) -> CostEstimates:
+    """Estimate each product's cost in an iteration with each engine."""
+    nothing = {engine: CostEstimate() for engine in ("beaver", "he")}
+    if not matrix.rows or not matrix.columns:
+        return {"operand": {"beaver": CostEstimate()}, "distance": nothing, "update": nothing}
+    products = _Products(matrix, k, parties - 1, iterations, costs, ceil(matrix.rows / rows_per_shard))
+    estimates = {
+        "operand": {"beaver": products.operand()},
+        "distance": {"beaver": products.beaver_distance(), "he": products.he_distance()},
+        "update": nothing,
     }
+    if k > 1 and matrix.update is not None:
+        estimates["update"] = {"beaver": products.beaver_update(), "he": products.he_update(matrix.update)}
+    return estimates
 
 
 @dataclass(frozen=True)
-class _Job:
-    owner: Owner
+class _Products:
+    """The products of one owner's matrix in an iteration, over so many row shards."""
+
+    matrix: OwnedMatrix
     k: int
     peers: int
     iterations: int
-    costs: Costs
+    costs: OperationCosts
     shards: int
 
     @property
-    def cells(self) -> int:
-        return self.owner.rows * self.owner.columns
+    def values(self) -> int:
+        return self.matrix.rows * self.matrix.columns
 
-    def link(self, size: float, rounds: float) -> tuple[tuple[str, float], ...]:
-        moved = f"{short(size / 1e6)} MB over the link"
-        return (moved, size / self.costs.rate), ("round trips", rounds * self.costs.round_trip)
+    def operand(self) -> CostEstimate:
+        """X − U to each peer, once in a run."""
+        size = self.values * _WORD * self.peers
+        masking = (self.peers + 2) * self.values * self.costs.word
+        seconds = sum(each / self.iterations for each in (masking, *self._link(size, 1)))
+        return CostEstimate(seconds, ceil(size / self.iterations))
 
+    def beaver_distance(self) -> CostEstimate:
+        """Four columns of Y at a time; the remaining ones take half as long again."""
+        columns, k = self.matrix.columns, self.k
+        return self._beaver(k + k % 4 / 2, self.shards * columns * k, self.matrix.rows * k, 0)
 
-def _operand(job: _Job) -> Estimate:
-    """X − U to each peer, once."""
-    size = job.cells * _WORD * job.peers
-    once = (
-        (f"{job.cells:,} words masked, once", (job.peers + 2) * job.cells * job.costs.word),
-        (f"{short(size / 1e9)} GB of masked values over the link, once", size / job.costs.rate),
-        ("round trips", job.costs.round_trip),
-    )
-    parts = tuple((what, seconds / job.iterations) for what, seconds in once)
-    return Estimate("beaver", parts, ceil(size / job.iterations))
+    def beaver_update(self) -> CostEstimate:
+        """Row by row of X and C: besides the multiply-adds, each value of X is read once."""
+        columns, rows = self.k - 1, self.matrix.rows
+        return self._beaver(columns, rows * columns, self.shards * self.matrix.columns * columns, self.values)
 
+    def _beaver(self, columns: float, right: int, result: int, read: int) -> CostEstimate:
+        """⟨Y⟩ − V to the owner, and a dense product at either side; `right` and `result` words in all shards."""
+        costs, peers = self.costs, self.peers
+        product = self.values * columns * costs.dense_multiply_add + (read + result) * costs.word
+        masks = (3 + peers) * right + (2 + peers) * result
+        size = peers * right * _WORD
+        seconds = sum((2 * product, masks * costs.word, *self._link(size, 1)))
+        return CostEstimate(seconds, size, peers * result * _WORD)
 
-def _beaver_distance(job: _Job) -> Estimate:
-    """Four columns of Y at a time; those that are left over take half as long again."""
-    owner, k = job.owner, job.k
-    return _beaver(job, k + k % 4 / 2, job.shards * owner.columns * k, owner.rows * k, 0)
+    def he_distance(self) -> CostEstimate:
+        """A row's product takes its nonzeros; copies of Y's rows, shifted to another row's slots, take squarings."""
+        matrix, product = self.matrix, self.matrix.distance
+        copies, bases = matrix.columns * (product.group - 1), matrix.columns * product.group
+        rows, table = ceil(matrix.rows / product.group), TABLE_BYTES // product.packs
+        multiplications = product.packs * row_multiplications(
+            bases, matrix.total_nonzeros, rows, product.exponent_bits, table, product.cipher.size
+        )
+        multiplications += copies * product.encrypted_slots.bits * _SQUARE
+        return self._he(product, matrix.columns, matrix.rows, multiplications)
 
+    def he_update(self, product: HEProductParameters) -> CostEstimate:
+        """Each shard makes products over its rows, which are multiplied over the shards."""
+        columns, nonzeros = self.matrix.columns, self.matrix.total_nonzeros / self.shards
+        shard = column_multiplications(columns, nonzeros, product.exponent_bits) + min(float(columns), nonzeros)
+        return self._he(product, self.matrix.rows, columns, product.packs * self.shards * shard)
 
-def _beaver_update(job: _Job) -> Estimate:
-    """Row by row of X and C: besides the multiply-adds, each value of X is taken up once."""
-    owner, columns = job.owner, job.k - 1
-    return _beaver(job, columns, owner.rows * columns, job.shards * owner.columns * columns, job.cells)
+    def _he(self, product: HEProductParameters, encrypted: int, results: int, multiplications: float) -> CostEstimate:
+        """Enc(Y) to the owner, and the masked product back; `encrypted` rows of Y, `results` rows of the product."""
+        costs, peers, (rows, packs) = self.costs, self.peers, product.product_shape(results)
+        there, back, values = encrypted * product.packs, rows * packs, results * product.columns
+        rewritten = costs.multiplication + 2 * costs.conversion
+        made = encrypted * product.columns * costs.packed_value + there * rewritten
+        multiplied = there * (costs.conversion + costs.multiplication) + multiplications * costs.multiplication
+        masked = back * rewritten + values * costs.word
+        local = self.matrix.total_nonzeros * product.columns * costs.sparse_multiply_add
+        size = peers * (there + back) * product.cipher.size
+        seconds = sum((made, peers * multiplied, peers * masked, back * costs.decryption, local, *self._link(size, 2)))
+        return CostEstimate(seconds, size, size)
 
-
-def _beaver(job: _Job, columns: float, right: int, result: int, read: int) -> Estimate:
-    """⟨Y⟩ − V to the owner, and a dense product at either side; `right` and `result` words in all shards."""
-    costs, peers = job.costs, job.peers
-    product = job.cells * columns * costs.dense + (read + result) * costs.word
-    masks = (3 + peers) * right + (2 + peers) * result
-    size = peers * right * _WORD
-    parts = (
-        (f"dense products of {job.cells * columns:,.0f} multiply-adds", 2 * product),
-        (f"{masks:,} words of masks", masks * costs.word),
-        *job.link(size, 1),
-    )
-    dealer = peers * (product + (job.cells + right + result) * costs.word)
-    return Estimate("beaver", parts, size, dealer, peers * result * _WORD)
-
-
-def _he_distance(job: _Job) -> Estimate:
-    """A row's product takes its nonzeros; copies of Y's rows, shifted to another row's slots, take squarings."""
-    owner, product = job.owner, job.owner.distance
-    cipher, copies = product.cipher, owner.columns * (product.group - 1)
-    bases, rows = owner.columns * product.group, ceil(owner.rows / product.group)
-    multiplications = product.packs * row_multiplications(
-        bases, owner.uses, rows, product.exponent_bits, TABLE_BYTES // product.packs, cipher.size
-    )
-    multiplications += copies * product.encrypted_slots.bits * _SQUARE
-    return _he(job, product, owner.columns, owner.rows, multiplications)
-
-
-def _he_update(job: _Job, product: HEProductParameters) -> Estimate:
-    """Each shard makes products over its rows, which are multiplied over the shards."""
-    owner = job.owner
-    uses = owner.uses / job.shards
-    shard = column_multiplications(owner.columns, uses, product.exponent_bits) + min(float(owner.columns), uses)
-    return _he(job, product, owner.rows, owner.columns, product.packs * job.shards * shard)
-
-
-def _he(job: _Job, product: HEProductParameters, encrypted: int, results: int, multiplications: float) -> Estimate:
-    """Enc(Y) to the owner, and the masked product back; `encrypted` rows of Y, `results` rows of the product."""
-    costs, peers, (rows, packs) = job.costs, job.peers, product.product_shape(results)
-    there, back, values = encrypted * product.packs, rows * packs, results * product.columns
-    made = encrypted * product.columns * costs.raw + there * (costs.multiply + 2 * costs.convert)
-    taken = there * (costs.convert + costs.multiply) + multiplications * costs.multiply
-    masked = back * (costs.multiply + 2 * costs.convert) + values * costs.word
-    size = peers * (there + back) * product.cipher.size
-    parts = (
-        (f"{there:,} ciphertexts made", made),
-        (f"{multiplications:,.0f} multiplications for {job.owner.uses:,.0f} nonzeros", peers * taken),
-        (f"{back:,} ciphertexts masked", peers * masked),
-        (f"{back:,} ciphertexts decrypted", back * costs.decrypt),
-        ("local products", job.owner.uses * product.columns * costs.sparse),
-        *job.link(size, 2),
-    )
-    offline = peers * (there * costs.blind + back * costs.mask)
-    return Estimate("he", parts, size, offline, size)
+    def _link(self, size: float, rounds: int) -> tuple[float, float]:
+        return size / self.costs.rate, rounds * self.costs.round_trip

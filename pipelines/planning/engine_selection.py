@@ -1,17 +1,18 @@
-"""Which engine makes each owner's cross products: the choice of `auto`, and the numbers behind it.
+"""Engine selection: which engine makes each owner's cross products where `kmeans.products` says `auto`, and why.
 
-The masked matrix that beaver's products need crosses once and serves both, so all four pairs of engines are compared.
-Where a shard of it is too large for a message, beaver is not chosen.
+The masked matrix that beaver's products need is sent once and serves both, so all four pairs of engines are compared.
+Where a shard of it is too large for a message, beaver is not selected.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 
+from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.pipelines.planning.calibration import calibrate
-from veilmeans.pipelines.planning.engine_costs import Costs, Estimate, Estimates, Link, Owner, estimate, slowest
-from veilmeans.pipelines.planning.plan_schema import Json, SelectedEngine
-from veilmeans.pipelines.planning.units import short
+from veilmeans.pipelines.planning.engine_costs import CostEstimates, OperationCosts, OwnedMatrix, estimate_costs
+from veilmeans.pipelines.planning.plan_schema import SelectedEngine
+from veilmeans.pipelines.planning.units import format_number, format_size
 from veilmeans.pipelines.session.kmeans_from_config import (
     he_bounds,
     layout_of,
@@ -22,187 +23,172 @@ from veilmeans.pipelines.session.kmeans_from_config import (
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 ENGINES = ("beaver", "he")
 LARGEST_SHARD = 250_000_000
 """Bytes of a shard of a dense matrix: it is one message, and must fit in one (exchange.max_message_mb)."""
+_COSTS = "costs"  # name of the costs among what a party announces
 
 
 @dataclass(frozen=True)
 class EngineSelection:
-    """The engine of each of an owner's products. `refused`: why beaver is out of the question, if it is."""
+    """The engine of each of an owner's products. `beaver_excluded`: why beaver was not considered, if it was not."""
 
     distance: str
     update: str
-    estimates: Estimates
-    refused: str | None = None
+    estimates: CostEstimates
+    beaver_excluded: str | None = None
+
+    @property
+    def engines(self) -> tuple[str, str]:
+        return self.distance, self.update
 
     @property
     def seconds(self) -> float:
-        """Of an iteration."""
-        return _seconds(self.estimates, self.distance, self.update)
+        """Estimated seconds of an iteration."""
+        operand = self.estimates["operand"]["beaver"].seconds if "beaver" in self.engines else 0.0
+        return (
+            self.estimates["distance"][self.distance].seconds + self.estimates["update"][self.update].seconds + operand
+        )
 
-    @property
-    def sends_operand(self) -> bool:
-        """Whether the masked matrix crosses."""
-        return "beaver" in (self.distance, self.update)
+    def product_seconds(self, product: str, engine: str) -> float:
+        """Estimated seconds of one product in an iteration, with the masked matrix that beaver needs."""
+        operand = self.estimates["operand"]["beaver"].seconds if engine == "beaver" else 0.0
+        return self.estimates[product][engine].seconds + operand
 
 
 def select_engines(
-    owner: Owner,
+    matrix: OwnedMatrix,
     k: int,
     parties: int,
     iterations: int,
-    costs: Costs,
+    costs: OperationCosts,
     rows_per_shard: int = 65_536,
     allowed: Sequence[Sequence[str]] = (ENGINES, ENGINES),
     largest_shard: int = LARGEST_SHARD,
 ) -> EngineSelection:
-    """The two engines that take the least time together; beaver where it makes no difference.
+    """Select the two engines that take the least time together; beaver where it makes no difference.
 
-    `allowed`: those that may be chosen for the distance and for the update; one that is asked for is never refused.
+    `allowed`: the engines for the distance and for the update; one that was requested is never excluded.
     """
-    estimates = estimate(owner, k, parties, iterations, costs, rows_per_shard)
-    size, refused = min(owner.rows, rows_per_shard) * owner.columns * 8, None
+    estimates = estimate_costs(matrix, k, parties, iterations, costs, rows_per_shard)
+    size, excluded = min(matrix.rows, rows_per_shard) * matrix.columns * 8, None
     if size > largest_shard:
-        refused = f"a shard has {short(size / 1e6)} MB, more than {short(largest_shard / 1e6)}: lower rows_per_shard"
+        excluded = f"a shard has {format_size(size)}, more than {format_size(largest_shard)}: lower beam.rows_per_shard"
         allowed = [["he"] if "he" in engines else engines for engines in allowed]
-    distance, update = min(itertools.product(*allowed), key=lambda pair: _seconds(estimates, *pair))
-    return EngineSelection(distance, update, estimates, refused)
+    selections = [EngineSelection(distance, update, estimates, excluded) for distance, update in product(*allowed)]
+    return min(selections, key=lambda selection: selection.seconds)
 
 
-def _seconds(estimates: Estimates, distance: str, update: str) -> float:
-    operand = estimates["operand"]["beaver"].seconds if "beaver" in (distance, update) else 0.0
-    return estimates["distance"][distance].seconds + estimates["update"][update].seconds + operand
-
-
-_PRODUCTS = ("distance", "update")
-
-
-def engine_choices(
-    config: JobConfig, found: Mapping[str, EngineSelection], chosen: ChosenEngines, settled: bool
-) -> tuple[SelectedEngine, ...]:
-    """For each owner and product; `settled`: the store was made for `chosen`."""
-    job, result = config.required_kmeans, []
-    products = _PRODUCTS if job.predict is None else _PRODUCTS[:1]
-    for (party, choice), engines in zip(found.items(), chosen, strict=True):
-        result.append(_operand(party, choice, "beaver" in engines))
-        for product, engine in zip(products, engines, strict=False):
-            asked = getattr(job.engines_of(party), product)
-            estimates = {name: _json(each) for name, each in choice.estimates[product].items()}
-            why = _why(choice, product, engine, asked, settled)
-            result.append(SelectedEngine(party, product, engine, asked, why, estimates))
-    return tuple(result)
-
-
-def _operand(party: str, choice: EngineSelection, sent: bool) -> SelectedEngine:
-    """The masked matrix that both of an owner's products by beaver share."""
-    why = "the masked matrix is sent once" if sent else "no masked matrix is sent"
-    estimates = {name: _json(each) for name, each in choice.estimates["operand"].items()}
-    return SelectedEngine(party, "operand", "beaver" if sent else "none", "", why, estimates)
-
-
-def _why(choice: EngineSelection, product: str, engine: str, asked: str, settled: bool) -> str:
-    if asked != "auto":
-        return "as kmeans.products asks"
-    if settled:
-        return "the store was made for it"
-    if choice.refused and engine == "he":
-        return f"beaver is out of the question: {choice.refused}"
-    other = "he" if engine == "beaver" else "beaver"
-    mine, theirs = (_product_seconds(choice, product, name) for name in (engine, other))
-    if mine <= theirs:
-        return f"{short(mine)} s an iteration, {other} {short(theirs)} s"
-    return f"{short(mine)} s an iteration, {other} {short(theirs)} s, but with the other product it is quicker"
-
-
-def _product_seconds(choice: EngineSelection, product: str, engine: str) -> float:
-    """Of an iteration; the masked matrix that beaver needs is in it."""
-    operand = choice.estimates["operand"]["beaver"].seconds if engine == "beaver" else 0.0
-    return choice.estimates[product][engine].seconds + operand
-
-
-def _json(each: Estimate) -> Json:
-    return {
-        "seconds": each.seconds,
-        "bytes": each.bytes,
-        "offline_seconds": each.offline_seconds,
-        "offline_bytes": each.offline_bytes,
-        "why": each.why,
-    }
-
-
-_COSTS = "costs"
-
-
-def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:
-    """What a party tells the others, where something is left to the planner."""
-    if not has_auto_engine(config) or config.party not in config.parties:
-        return {}
-    return {_COSTS: own_costs(config, keep).to_json()}
-
-
-def own_costs(config: JobConfig, keep: bool = True) -> Costs:
-    """What operations cost on this machine, and the configured link. `keep`: a measurement made now is kept."""
-    return calibrate(scheme_parameters(config), config.storage, Link.shaped(config.exchange.shape), keep)
-
-
-def agree_on_engines(config: JobConfig, said: Mapping[str, Terms], heard: Mapping[str, Terms]) -> ChosenEngines:
-    """The engines that all parties and the dealer find alike, from what each of the parties has said."""
-    if not has_auto_engine(config):
-        return requested_engines(config)
-    mine = next(iter(said.values())).announced
-    costs = [_costs(name, mine if name == config.party else heard[name].announced) for name in config.parties]
-    return tuple((each.distance, each.update) for each in select_all_engines(config, costs).values())
-
-
-def select_all_engines(config: JobConfig, costs: Sequence[Costs]) -> dict[str, EngineSelection]:
-    """For each party the engines of its products, and the numbers behind the choice."""
-    job, agreed, iterations = config.required_kmeans, slowest(costs), store_iterations(config)
-    found = {}
+def select_all_engines(config: JobConfig, costs: Sequence[OperationCosts]) -> dict[str, EngineSelection]:
+    """Select the engines of each party's products, by the slowest of all parties' costs."""
+    job, selections = config.required_kmeans, {}
+    shape, slowest = (job.clusters, len(config.parties), store_iterations(config)), OperationCosts.slowest(costs)
     for index, party in enumerate(config.parties):
-        asked = job.engines_of(party)
-        allowed = tuple(ENGINES if engine == "auto" else (engine,) for engine in (asked.distance, asked.update))
-        owner, shard = _owner(config, job, index), config.engine.rows_per_shard
-        found[party] = select_engines(owner, job.clusters, len(config.parties), iterations, agreed, shard, allowed)
-    return found
+        requested, matrix = job.engines_of(party), _owned_matrix(config, index)
+        allowed = [ENGINES if each == "auto" else (each,) for each in (requested.distance, requested.update)]
+        selections[party] = select_engines(matrix, *shape, slowest, config.beam.rows_per_shard, allowed)
+    return selections
+
+
+def _owned_matrix(config: JobConfig, index: int) -> OwnedMatrix:
+    job, bounds, parameters = config.required_kmeans, he_bounds(config), scheme_parameters(config)
+    rows, columns = bounds.layout.rows[index], bounds.layout.features[index]
+    sparse = job.sparse.get(config.parties[index])
+    update = bounds.update(index, parameters) if job.predict is None else None
+    nonzeros = None if sparse is None else sparse.nonzeros
+    return OwnedMatrix(rows, columns, bounds.distance(index, parameters), update, nonzeros)
 
 
 def has_auto_engine(config: JobConfig) -> bool:
-    """Whether anything is left to the planner.
+    """Return whether the engines depend on costs.
 
-    A masked row that is no longer than the two ciphertexts that `he` moves for it, and crosses once, is not: no costs
-    could speak against `beaver` then.
+    They do not where a masked row, which is sent once, is no longer than the two ciphertexts that `he` sends for it:
+    `auto` is `beaver` then, whatever operations cost.
     """
-    if config.kmeans is None:
-        return False
-    layout, size = layout_of(config, config.kmeans), scheme_parameters(config).size
-    for index, party in enumerate(config.parties):
-        asked = config.kmeans.engines_of(party)
-        if "auto" in (asked.distance, asked.update) and 8 * layout.features[index] > 2 * size:
-            return True
-    return False
-
-
-def _owner(config: JobConfig, job: KMeansConfig, index: int) -> Owner:
-    bounds, cipher = he_bounds(config), scheme_parameters(config)
-    told = job.sparse.get(config.parties[index])
-    return Owner(
-        bounds.layout.rows[index],
-        bounds.layout.features[index],
-        bounds.distance(index, cipher),
-        bounds.update(index, cipher) if job.predict is None else None,
-        None if told is None else told.nonzeros,
+    job = config.required_kmeans
+    layout, size = layout_of(config, job), scheme_parameters(config).size
+    requested = [job.engines_of(party) for party in config.parties]
+    return any(
+        "auto" in (each.distance, each.update) and 8 * columns > 2 * size
+        for each, columns in zip(requested, layout.features, strict=True)
     )
 
 
-def _costs(party: str, announced: Mapping[str, object]) -> Costs:
+def own_costs(config: JobConfig, keep: bool = True) -> OperationCosts:
+    """The costs of operations on this machine, and the configured link. `keep`: a measurement made now is stored."""
+    parameters = scheme_parameters(config)
+    file = config.storage_folder.measured_costs(parameters.scheme, parameters.bits)
+    return calibrate(parameters, file, Link.from_config(config.exchange.shape), keep)
+
+
+def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:
+    """The costs that a party announces to the others, if the engines depend on them."""
+    if not has_auto_engine(config) or config.party not in config.parties:
+        return {}
+    return {_COSTS: asdict(own_costs(config, keep))}
+
+
+def agree_on_engines(config: JobConfig, sent: Mapping[str, Terms], received: Mapping[str, Terms]) -> ChosenEngines:
+    """Select the engines from all parties' announced costs: all parties and the dealer select the same."""
+    if not has_auto_engine(config):
+        return requested_engines(config)
+    announced = {name: received[name].announced for name in config.parties if name != config.party}
+    if config.party in config.parties:
+        announced[config.party] = next(iter(sent.values())).announced
+    costs = [_costs_of(name, announced[name]) for name in config.parties]
+    return tuple(each.engines for each in select_all_engines(config, costs).values())
+
+
+def _costs_of(party: str, announced: Mapping[str, object]) -> OperationCosts:
     try:
-        return Costs.from_json(announced.get(_COSTS))  # type: ignore[arg-type]
+        return OperationCosts.from_json(announced.get(_COSTS))  # type: ignore[arg-type]
     except (ValueError, TypeError):
-        raise HandshakeError(
-            f"{party} did not say what operations cost there, by which kmeans.products: auto goes: does it run another "
-            "veilmeans?"
-        ) from None
+        needs = "costs of operations, which kmeans.products: auto needs"
+        raise HandshakeError(f"{party} announced no {needs}: does it run another veilmeans?") from None
+
+
+def engines_by_own_costs(config: JobConfig, keep: bool = True) -> tuple[ChosenEngines, Mapping[str, EngineSelection]]:
+    """Select the engines before the others' costs are known. No selection is made where engines depend on no costs."""
+    if not has_auto_engine(config):
+        return requested_engines(config), {}
+    selections = select_all_engines(config, [own_costs(config, keep)])
+    return tuple(each.engines for each in selections.values()), selections
+
+
+def explain_engines(
+    config: JobConfig, engines: ChosenEngines, selections: Mapping[str, EngineSelection], stored: bool
+) -> tuple[SelectedEngine, ...]:
+    """The engine of each owner's products with the reason. `stored`: the triple store was made for these engines."""
+    job, result = config.required_kmeans, []
+    products = ("distance", "update") if job.predict is None else ("distance",)
+    for party, pair in zip(config.parties, engines, strict=True):
+        selection, masked = selections.get(party), "beaver" in pair
+        reason = "the masked matrix is sent once" if masked else "no masked matrix is sent"
+        estimates = _estimates_json(selection, "operand")
+        result.append(SelectedEngine(party, "operand", "beaver" if masked else "none", "", reason, estimates))
+        for name, engine in zip(products, pair, strict=False):
+            requested = getattr(job.engines_of(party), name)
+            reason = _reason(selection, name, engine, requested, stored)
+            result.append(SelectedEngine(party, name, engine, requested, reason, _estimates_json(selection, name)))
+    return tuple(result)
+
+
+def _estimates_json(selection: EngineSelection | None, product: str) -> dict[str, dict[str, float]]:
+    return {} if selection is None else {name: asdict(each) for name, each in selection.estimates[product].items()}
+
+
+def _reason(selection: EngineSelection | None, product: str, engine: str, requested: str, stored: bool) -> str:
+    if requested != "auto":
+        return "set in kmeans.products"
+    if stored:
+        return "the triple store was made for it"
+    if selection is None:
+        return "a masked row is no longer than two ciphertexts"
+    if selection.beaver_excluded and engine == "he":
+        return f"beaver is excluded: {selection.beaver_excluded}"
+    other = "he" if engine == "beaver" else "beaver"
+    seconds, other_seconds = (selection.product_seconds(product, name) for name in (engine, other))
+    compared = f"{format_number(seconds)} s an iteration, {other} {format_number(other_seconds)} s"
+    return compared if seconds <= other_seconds else f"{compared}, but both products together are faster so"

@@ -1,53 +1,36 @@
-"""What a run will do and cost: `veilmeans plan` from the configuration, `train --dry-run` from data and store, too.
+"""The plan of a run: `veilmeans plan` makes it from the configuration, `train --dry-run` checks data and store, too.
 
-Nothing is sent. Before there is a store, `auto` goes by the costs of this machine; those of the slowest party decide
-when it is made, and from then on the plan goes by the store.
+Nothing is sent. Before there is a triple store, `auto` is decided by the costs of this machine; when the store is made,
+the slowest party's costs decide, and from then on the plan uses the engines of the store.
 """
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
-from veilmeans.io.exchange.link_shaping import LAN, WAN
+from veilmeans.io.exchange.link_shaping import LAN, WAN, Link
 from veilmeans.io.storage.triple_store import TripleStore
-from veilmeans.pipelines.planning.engine_costs import Costs, Link
-from veilmeans.pipelines.planning.engine_selection import EngineSelection, engine_choices, own_costs, select_all_engines
-from veilmeans.pipelines.planning.pace import Pace, measure_pace
-from veilmeans.pipelines.planning.plan_schema import JobPlan, Offline, Opened, Seconds, StepPlan
-from veilmeans.pipelines.planning.planned_bytes import (
-    Counted,
-    busiest,
-    disk_of,
-    offline_of,
-    steps_with_stages,
-    traffic_of,
-)
-from veilmeans.pipelines.session.joint_scaling import aggregate_work, opened_statistics
-from veilmeans.pipelines.session.kmeans_from_config import (
-    iterations_per_pipeline,
-    kmeans_steps,
-    runs_in_one_call,
-    store_iterations,
-)
+from veilmeans.pipelines.planning.engine_selection import engines_by_own_costs, explain_engines
+from veilmeans.pipelines.planning.plan_schema import JobPlan, PlannedOpening, StepPlan
+from veilmeans.pipelines.planning.planned_bytes import plan_disk, plan_offline, planned_job, traffic_of
+from veilmeans.pipelines.session.joint_scaling import opened_statistics
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.pipelines.session.kmeans_run import check_run
 from veilmeans.pipelines.session.session import farewell_received
 from veilmeans.pipelines.session.triple_claim import check_claim, store_engines
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.transforms.kmeans.steps import KMeansSteps, Step
-from veilmeans.transforms.offline.requirements import Over
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.offline.traced_job import JobStep
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
-
-_AT_ONCE = 1e18
-"""Bytes per second of a link that takes no time."""
 
 
 def plan_train(config: JobConfig) -> JobPlan:
-    """The plan after checking configuration, certificates, data and store. Nothing is written."""
+    """Check configuration, certificates, data and triple store, and plan the run. Nothing is written."""
     config = config.online()
     load_identity(config)
     load_peer_certificates(config)
@@ -56,132 +39,57 @@ def plan_train(config: JobConfig) -> JobPlan:
     if not farewell_received(config):
         check_claim(config, ready.store, ready.binding)
         check_listen_address(config)
-    return make_plan(config, store_engines(config, ready.store), keep=False)
+    return _make_plan(config, store_engines(config, ready.store))
 
 
-def plan_ahead(config: JobConfig, keep: bool = True) -> JobPlan:
-    """The plan from the configuration alone; by the engines of the store, where there is one."""
+def plan_ahead(config: JobConfig) -> JobPlan:
+    """Plan a run from the configuration alone, with the engines of the triple store if there is one."""
     config = config.online()
     if config.party not in config.parties:
-        raise ConfigError(
-            f"{config.party} is the dealer of this run and has no part in it: `veilmeans offline --dry-run` shows "
-            "what it deals"
-        )
-    return make_plan(config, _stored_engines(config), keep)
+        raise ConfigError(f"{config.party} is the dealer: `veilmeans offline --dry-run` shows what it deals")
+    return _make_plan(config, _stored_engines(config))
 
 
 def _stored_engines(config: JobConfig) -> ChosenEngines | None:
-    """Those of the store, if there is one, and it could be for this job."""
+    """The engines of the triple store, if there is one and its engines are those that the configuration requests."""
     if config.triples is None:
         return None
     try:
-        found = TripleStore.open(config.store_folder).manifest.engines
+        stored = TripleStore.open(config.store_folder).manifest.engines
     except (StorageError, ConfigError):
         return None
-    asked = [config.required_kmeans.engines_of(party) for party in config.parties]
-    wanted = [(each.distance, each.update) for each in asked]
-    return found if len(found) == len(wanted) and all(map(_allowed, wanted, found)) else None
-
-
-def _allowed(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
-    """Whether an owner's engines are those that are asked for."""
-    return len(found) == len(wanted) and all(
-        each in ("auto", engine) for each, engine in zip(wanted, found, strict=True)
+    requested = [config.required_kmeans.engines_of(party) for party in config.parties]
+    wanted = [engine for each in requested for engine in (each.distance, each.update)]
+    made_for = list(chain.from_iterable(stored))
+    fits = len(made_for) == len(wanted) and all(
+        each in ("auto", made) for each, made in zip(wanted, made_for, strict=True)
     )
+    return stored if fits else None
 
 
-def make_plan(config: JobConfig, settled: ChosenEngines | None, keep: bool) -> JobPlan:
-    """`settled`: the engines, where they are. `keep`: what is measured of this machine is kept in its storage."""
+def _make_plan(config: JobConfig, stored: ChosenEngines | None) -> JobPlan:
+    """Make the plan with the triple store's engines, or with those that this machine's costs select."""
     job = config.required_kmeans
-    kmeans_steps(config)  # a mistake in the configuration is told before anything is measured
-    costs, pace = own_costs(config, keep), measure_pace(config.storage, keep)
-    found = select_all_engines(config, [costs])
-    chosen = settled or tuple((each.distance, each.update) for each in found.values())
-    kmeans = kmeans_steps(config, chosen)
-    timed = _Timing(config, kmeans, chosen, costs, pace)
-    steps = tuple(timed.step_plan(step, counted) for step, counted in steps_with_stages(config, kmeans))
-    offline = _offline(config, kmeans)
-    return JobPlan(
-        config.party,
-        config.run,
-        tuple(config.peers),
-        _shape(config, kmeans),
-        {name: _link_json(each) for name, each in timed.links.items()},
-        steps,
-        offline,
-        disk_of(config, kmeans, offline, steps),
-        engine_choices(config, found, chosen, settled is not None),
-        _opened(job, config.parties),
+    kmeans_steps(config)  # fail on a mistake in the configuration before anything is measured
+    engines, selections = (stored, {}) if stored is not None else engines_by_own_costs(config)
+    kmeans = kmeans_steps(config, engines)
+    traced = planned_job(config, kmeans)
+    steps = tuple(
+        StepPlan(step, job.iterations if step.when == "iteration" else 1, traffic_of(config, traced.stage_counts(step)))
+        for step in traced.steps
     )
-
-
-def links_of(config: JobConfig) -> dict[str, Link]:
-    """LAN and WAN as the shaper has them, and the configured link, if there is one."""
+    offline = None if config.triples is None else plan_offline(config, traced, config.me.index)
     links = {"lan": LAN, "wan": WAN}
-    known = {name: Link(each.rate / 8, each.round_trip) for name, each in links.items()}
-    shape = config.exchange.shape
-    return known if shape is None else {**known, "configured": Link.shaped(shape)}
+    if config.exchange.shape is not None:
+        links["configured"] = Link.from_config(config.exchange.shape)
+    disk = plan_disk(config, kmeans, offline, steps)
+    selected = explain_engines(config, engines, selections, stored is not None)
+    openings = _openings(job, config.parties, traced.steps)
+    about = config.party, config.run, tuple(config.peers), _job_json(config, kmeans)
+    return JobPlan(*about, links, steps, offline, disk, selected, openings)
 
 
-def _link_json(link: Link) -> dict[str, float]:
-    return {"rate_mbps": link.rate / 125e3, "round_trip_ms": link.round_trip * 1e3}
-
-
-class _Timing:
-    """How long steps take."""
-
-    def __init__(self, config: JobConfig, kmeans: KMeansSteps, chosen: ChosenEngines, costs: Costs, pace: Pace) -> None:
-        self.config, self.costs, self.pace = config, costs, pace
-        self.kmeans, self.links = kmeans, links_of(config)
-        alone = select_all_engines(config, [replace(costs, rate=_AT_ONCE, round_trip=0.0)])
-        self.products = _product_seconds(alone, chosen, store_iterations(config))
-
-    def step_plan(self, step: Step, counted: Counted) -> StepPlan:
-        times = self.config.required_kmeans.iterations if step.when == "iteration" else 1
-        each = traffic_of(self.config, counted)
-        computed = self.pace.computed(counted, self.config.me.index, self.costs.word, self._staged(step))
-        computed += self.products.get(step.name, 0.0) + self._pipelines(step) * self.pace.pipeline
-        most = busiest(counted)
-        links = {n: computed + each.rounds * link.round_trip + most / link.rate for n, link in self.links.items()}
-        return StepPlan(step, times, each, Seconds(computed, links))
-
-    def _pipelines(self, step: Step) -> float:
-        """How many pipelines begin with this step, each time that it is done; a prediction is one."""
-        if step.name == "reveal-assignments" or (step.name == "operand" and not self.kmeans.predicts):
-            return 1.0
-        if step.name != "distance":
-            return 0.0
-        whole = runs_in_one_call(self.config, self.kmeans)
-        return 1.0 if self.kmeans.predicts else 1 / iterations_per_pipeline(self.config, whole)
-
-    def _staged(self, step: Step) -> bool:
-        """Whether each round is a Beam stage; work on one element is one call, and so are columns in one shard."""
-        if runs_in_one_call(self.config, self.kmeans) or step.over is Over.ONE or step.name == "norms":
-            return False
-        return step.over is Over.ROWS or step.name == "encrypt" or len(self.kmeans.column_shards) > 1
-
-
-def _product_seconds(alone: Mapping[str, EngineSelection], chosen: ChosenEngines, iterations: int) -> dict[str, float]:
-    """What all owners' cross products take to compute; each party works on its own and on those of its peers."""
-    parties = len(alone)
-    found = dict.fromkeys(("operand", "distance", "update"), 0.0)
-    for choice, (distance, update) in zip(alone.values(), chosen, strict=True):
-        share = (parties - 1) / parties
-        found["distance"] += share * choice.estimates["distance"][distance].seconds
-        found["update"] += share * choice.estimates["update"][update].seconds
-        if "beaver" in (distance, update):
-            found["operand"] += share * iterations * choice.estimates["operand"]["beaver"].seconds
-    return found
-
-
-def _offline(config: JobConfig, kmeans: KMeansSteps) -> Offline | None:
-    if config.triples is None:
-        return None
-    plan = kmeans.plan(aggregate_work(config.required_kmeans, kmeans.layout))
-    return offline_of(config, plan, config.me.index)
-
-
-def _shape(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
+def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
     job, layout, tree = config.required_kmeans, kmeans.layout, kmeans.tree
     return {
         "layout": job.layout,
@@ -193,19 +101,23 @@ def _shape(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
         "tol": job.tol if job.predict is None else 0.0,
         "shards": len(layout.row_shards()),
         "column_shards": len(kmeans.column_shards),
-        "runner": config.engine.runner,
-        "rounds": "whole" if runs_in_one_call(config, kmeans) else "stages",
+        "runner": config.beam.runner,
+        "rounds": "one_call" if runs_in_one_call(config, kmeans) else "stages",
         "compare_bits": tree.compare_bits,
         "compared_bits": tree.compare_bits - tree.drop,
     }
 
 
-def _opened(job: KMeansConfig, parties: tuple[str, ...]) -> tuple[Opened, ...]:
-    """What will be opened, and to whom."""
-    opened = []
-    if job.aggregates:
-        opened.append(Opened(f"{opened_statistics(job)} of each column", parties, "before"))
-    if job.tol and job.predict is None:
-        opened.append(Opened(f"one bit, whether the centroids moved by less than {job.tol:g}", parties, "iteration"))
+def _openings(job: KMeansConfig, parties: tuple[str, ...], steps: Sequence[JobStep]) -> tuple[PlannedOpening, ...]:
+    """List the openings of the run: what its steps open to all, and what the policy names."""
+    known = {name: f"{opened_statistics(job)} of each column" for name in ("extremes", "moments")}
+    known["finish"] = f"one bit, whether the centroids moved by less than {job.tol:g}"
+    opened = [
+        PlannedOpening(
+            known.get(step.name, "; ".join(step.opens)), parties, "before" if step.when == "once" else step.when
+        )
+        for step in steps
+        if step.opens and step.when != "end"
+    ]
     reveal = job.reveal.model_dump(include={"assignments", "centroids", "inertia"})
-    return (*opened, *(Opened(what, tuple(who), "end") for what, who in reveal.items() if who))
+    return (*opened, *(PlannedOpening(what, tuple(who), "end") for what, who in reveal.items() if who))

@@ -1,26 +1,26 @@
-"""What a run will do and cost at one party, as plain data: the answer of `veilmeans plan`, and its JSON.
+"""The plan of a run at one party as plain data: the answer of `veilmeans plan`, and its JSON.
 
-`JobPlan.to_json` has these fields; names stay as they are, and new ones may come beside them. Bytes are those of
-message payloads as they are sent (Arrow IPC streams), which `report.json` of a run counts, too; handshake, farewell,
-envelopes (64 bytes a message) and TLS come on top. Seconds are estimates; all else is exact, unless it says otherwise,
-and but for the lengths of column names, which `columns: all` opens with the centroids.
+`JobPlan.to_json` has these fields; names stay as they are, and new ones may be added. Bytes are those of message
+payloads as they are sent (Arrow IPC streams), which `report.json` of a run counts, too; handshake, farewell, envelopes
+(64 bytes a message) and TLS are not included. Seconds on a link are rounds × round trip + bottleneck_bytes ÷ rate: the
+time that the link alone takes, without computing. All other numbers are exact, unless it says otherwise, and but for
+the lengths of column names, which `columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
   job                 layout, rows, columns, clusters, model (of a prediction), max_iter, tol, shards, column_shards,
-                      runner, rounds ("whole": one call an iteration; "stages": a Beam stage for each round),
+                      runner, rounds ("one_call": one call an iteration; "stages": a Beam stage for each round),
                       compare_bits, compared_bits
   links               name -> rate_mbps, round_trip_ms
-  steps               in the order in which they run:
-                      name, does, phase (S1, S2, S3 or ""), over ("rows", "columns", "one"), when ("once", "iteration",
-                      "end"), after (names of steps), times (at most),
-                      each (rounds, messages, bytes_sent, bytes_received, sent and received by peer), of one time,
-                      total (the same, of all times), seconds (computed, and by link, of one time)
-  iteration, total    traffic (as `each`) and seconds of one iteration, and of all that a run does at most
+  steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
+                      "columns", "one"), when ("once", "iteration", "end"), after (names of steps), times (at most),
+                      each (`Traffic` of one time: rounds, messages, bytes_sent, bytes_received, sent and received by
+                      peer, bottleneck_bytes), total (of all times), seconds (by link, of one time)
+  iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
   offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
-                      cipher_bytes, bytes_stored (files of the store); all of it for the whole store
+                      cipher_bytes, bytes_stored (files of the triple store); all for the complete triple store
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
-  engines             party, product, engine, asked, why, estimates (engine -> seconds, bytes, offline_seconds,
-                      offline_bytes, why; of one iteration)
+  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes of
+                      one iteration, by the cost model; empty where the engine does not depend on it)
   opened              what, to (names), when ("before", "iteration", "end")
 """
 
@@ -29,19 +29,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from veilmeans.transforms.kmeans.steps import Step
+from veilmeans.io.exchange.link_shaping import Link
+from veilmeans.transforms.offline.traced_job import JobStep
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What crosses between one party and its peers: rounds in which it takes part, messages that it sends, bytes."""
+    """Messages between one party and its peers: rounds in which it takes part, messages that it sends, bytes.
+
+    `bottleneck_bytes`: sum over the rounds of the bytes of the party that sends most; a link's rate delays a run by
+    these.
+    """
 
     rounds: int = 0
     messages: int = 0
     sent: Mapping[str, int] = field(default_factory=dict)
     received: Mapping[str, int] = field(default_factory=dict)
+    bottleneck_bytes: int = 0
 
     @property
     def bytes_sent(self) -> int:
@@ -51,75 +57,48 @@ class Traffic:
     def bytes_received(self) -> int:
         return sum(self.received.values())
 
+    def seconds_on(self, link: Link) -> float:
+        """Seconds that the link takes."""
+        return self.rounds * link.round_trip + self.bottleneck_bytes / link.rate
+
     def __add__(self, other: "Traffic") -> "Traffic":
-        sent, received = (
-            dict(Counter(mine) + Counter(more))
-            for mine, more in ((self.sent, other.sent), (self.received, other.received))
+        return Traffic(
+            self.rounds + other.rounds,
+            self.messages + other.messages,
+            dict(Counter(self.sent) + Counter(other.sent)),
+            dict(Counter(self.received) + Counter(other.received)),
+            self.bottleneck_bytes + other.bottleneck_bytes,
         )
-        return Traffic(self.rounds + other.rounds, self.messages + other.messages, sent, received)
 
     def __mul__(self, times: int) -> "Traffic":
         sent, received = ({peer: times * n for peer, n in each.items()} for each in (self.sent, self.received))
-        return Traffic(times * self.rounds, times * self.messages, sent, received)
+        return Traffic(times * self.rounds, times * self.messages, sent, received, times * self.bottleneck_bytes)
 
     def to_json(self) -> Json:
-        return {
-            "rounds": self.rounds,
-            "messages": self.messages,
-            "bytes_sent": self.bytes_sent,
-            "bytes_received": self.bytes_received,
-            "sent": dict(self.sent),
-            "received": dict(self.received),
-        }
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """Computing, and computing and waiting on each link; estimates."""
-
-    computed: float = 0.0
-    links: Mapping[str, float] = field(default_factory=dict)
-
-    def __add__(self, other: "Seconds") -> "Seconds":
-        names = {**self.links, **other.links}
-        links = {name: self.links.get(name, 0.0) + other.links.get(name, 0.0) for name in names}
-        return Seconds(self.computed + other.computed, links)
-
-    def __mul__(self, times: int) -> "Seconds":
-        return Seconds(times * self.computed, {name: times * value for name, value in self.links.items()})
-
-    def to_json(self) -> Json:
-        return {"computed": self.computed, **self.links}
+        return {**asdict(self), "bytes_sent": self.bytes_sent, "bytes_received": self.bytes_received}
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step of the graph: what it moves and takes each time, and how often it is done at most."""
+    """One step of the graph: its traffic each time, and how often it is done at most."""
 
-    step: Step
+    step: JobStep
     times: int
     each: Traffic
-    seconds: Seconds
 
-    @property
-    def total(self) -> Traffic:
-        return self.each * self.times
+    def traffic(self, iterations: int | None = None) -> Traffic:
+        """The step's traffic in a run of so many iterations; None: as many as there can be."""
+        return self.each * (self.times if iterations is None or self.step.when != "iteration" else iterations)
 
     def to_json(self) -> Json:
-        return {
-            **{name: getattr(self.step, name) for name in ("name", "does", "phase", "when")},
-            "over": self.step.over.value,
-            "after": list(self.step.after),
-            "times": self.times,
-            "each": self.each.to_json(),
-            "total": self.total.to_json(),
-            "seconds": self.seconds.to_json(),
-        }
+        fields = {name: getattr(self.step, name) for name in ("name", "computes", "phase", "when", "after")}
+        traffic = {"each": self.each.to_json(), "total": self.traffic().to_json()}
+        return {**fields, "over": self.step.over.value, "times": self.times, **traffic}
 
 
 @dataclass(frozen=True)
-class Triples:
-    """How much correlated randomness of one kind the store has."""
+class TripleCount:
+    """The amount of correlated randomness of one kind in a triple store."""
 
     kind: str
     unit: str
@@ -127,22 +106,22 @@ class Triples:
 
 
 @dataclass(frozen=True)
-class Offline:
-    """The store of one party: for how much it is made, what the dealer sends for it, what the party makes itself."""
+class OfflinePlan:
+    """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself."""
 
     runs: int
     iterations: int
     dealer: str | None
     messages: int
     bytes_received: int
-    triples: tuple[Triples, ...]
+    triples: tuple[TripleCount, ...]
     ciphertexts: int
     cipher_bytes: int
     bytes_stored: int
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskPlan:
     """Bytes below `storage`."""
 
     store: int
@@ -151,17 +130,13 @@ class Disk:
     operands: int
     inbox: int
 
-    @property
-    def total(self) -> int:
-        return sum(asdict(self).values())
-
     def to_json(self) -> Json:
-        return {**asdict(self), "total": self.total}
+        return {**asdict(self), "total": sum(asdict(self).values())}
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What someone will learn."""
+class PlannedOpening:
+    """A value that will be opened, and to whom."""
 
     what: str
     to: tuple[str, ...]
@@ -170,60 +145,55 @@ class Opened:
 
 @dataclass(frozen=True)
 class SelectedEngine:
-    """The engine of one owner's product, and why."""
+    """The engine of one owner's product, and the reason."""
 
     party: str
     product: str
     engine: str
-    asked: str
-    why: str
+    requested: str
+    reason: str
     estimates: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """All of it."""
+    """The plan of a run at one party."""
 
     party: str
     run: str
     peers: tuple[str, ...]
     job: Mapping[str, Any]
-    links: Mapping[str, Mapping[str, float]]
+    links: Mapping[str, Link]
     steps: tuple[StepPlan, ...]
-    offline: Offline | None
-    disk: Disk
+    offline: OfflinePlan | None
+    disk: DiskPlan
     engines: tuple[SelectedEngine, ...]
-    opened: tuple[Opened, ...]
-
-    def step(self, name: str) -> StepPlan | None:
-        return next((each for each in self.steps if each.step.name == name), None)
+    opened: tuple[PlannedOpening, ...]
 
     def traffic(self, iterations: int | None = None) -> Traffic:
-        """Of a run with so many iterations; None: as many as there can be."""
-        return sum((each.each * self._times(each, iterations) for each in self.steps), Traffic())
-
-    def seconds(self, iterations: int | None = None) -> Seconds:
-        return sum((each.seconds * self._times(each, iterations) for each in self.steps), Seconds())
+        """The traffic of a run of so many iterations; None: as many as there can be."""
+        return sum((each.traffic(iterations) for each in self.steps), Traffic())
 
     @property
-    def iteration(self) -> tuple[Traffic, Seconds]:
-        """One of them."""
-        within = [each for each in self.steps if each.step.when == "iteration"]
-        return sum((each.each for each in within), Traffic()), sum((each.seconds for each in within), Seconds())
+    def iteration(self) -> Traffic:
+        """The traffic of one iteration."""
+        return sum((each.each for each in self.steps if each.step.when == "iteration"), Traffic())
 
-    def _times(self, each: StepPlan, iterations: int | None) -> int:
-        return each.times if iterations is None or each.step.when != "iteration" else iterations
+    def seconds(self, traffic: Traffic) -> dict[str, float]:
+        """Seconds that each link takes for some traffic."""
+        return {name: traffic.seconds_on(link) for name, link in self.links.items()}
 
     def to_json(self) -> Json:
-        each, seconds = self.iteration
+        links = {
+            name: {"rate_mbps": link.rate / 125e3, "round_trip_ms": link.round_trip * 1e3}
+            for name, link in self.links.items()
+        }
         return {
-            **{name: getattr(self, name) for name in ("party", "run")},
-            "peers": list(self.peers),
-            "job": dict(self.job),
-            "links": {name: dict(link) for name, link in self.links.items()},
-            "steps": [step.to_json() for step in self.steps],
-            "iteration": {"traffic": each.to_json(), "seconds": seconds.to_json()},
-            "total": {"traffic": self.traffic().to_json(), "seconds": self.seconds().to_json()},
+            **{name: getattr(self, name) for name in ("party", "run", "peers", "job")},
+            "links": links,
+            "steps": [{**step.to_json(), "seconds": self.seconds(step.each)} for step in self.steps],
+            "iteration": {"traffic": self.iteration.to_json(), "seconds": self.seconds(self.iteration)},
+            "total": {"traffic": self.traffic().to_json(), "seconds": self.seconds(self.traffic())},
             "offline": None if self.offline is None else asdict(self.offline),
             "disk": self.disk.to_json(),
             "engines": [asdict(engine) for engine in self.engines],

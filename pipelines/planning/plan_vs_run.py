@@ -1,104 +1,96 @@
-"""`veilmeans plan --compare RUN`: what the plan says beside what `report.json` of a run has measured, step by step.
+"""`veilmeans plan --compare RUN`: the plan beside what `report.json` of a run has measured, step by step.
 
 `PlanVsRun.to_json`: party, run, iterations (that were done), seconds (that the run took); steps and total, each with
 planned and measured (rounds, messages, bytes_sent, bytes_received, seconds) and difference (of the four numbers:
-measured over planned, in percent; null where nothing was planned and something is there). Rounds of a step are those of
-one time, in which this party sends or receives something; in total they are all of the run's. Planned seconds are
-`computed` and by link, measured ones `computed`, `waited` and `handed_over`. What a process did that died before its
-pipeline ended is not in a report.
+measured over planned, in percent; null where nothing was planned and something was measured). Rounds of a step are
+those of one time in which this party sends or receives something; in total they are all of the run's. Planned seconds
+are those that each link takes, measured ones `computed`, `waited` and `delivered`. Work of a process that died before
+its pipeline ended is in no report.
 """
 
 import json
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field
 
 from veilmeans.pipelines.planning.job_plan import plan_ahead
-from veilmeans.pipelines.planning.plan_schema import JobPlan, Json
+from veilmeans.pipelines.planning.plan_schema import JobPlan, Json, Traffic
 from veilmeans.pipelines.session.result_opening import policy_digest
 from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
-from veilmeans.transforms.kmeans.steps import step_of
+from veilmeans.transforms.kmeans.steps import step_name
 
 _COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
-_TIMES = ("computed", "waited", "handed_over")
+MEASURED_TIMES = ("computed", "waited", "delivered")
 
 
 @dataclass(frozen=True)
-class Side:
-    """Rounds, messages, bytes and seconds, as planned or as measured."""
+class StepTotals:
+    """Rounds, messages, bytes and seconds of a step, as planned or as measured."""
 
-    rounds: int
-    messages: int
-    bytes_sent: int
-    bytes_received: int
-    seconds: Json
-
-    def to_json(self) -> Json:
-        return {**{name: getattr(self, name) for name in _COUNTS}, "seconds": self.seconds}
+    rounds: int = 0
+    messages: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One step, or all of them."""
+class StepComparison:
+    """One step, or all of them together."""
 
     name: str
-    planned: Side
-    measured: Side
+    planned: StepTotals
+    measured: StepTotals
 
     def difference(self, name: str) -> float | None:
-        """In percent of what was planned."""
+        """The difference in percent of what was planned; None if nothing was."""
         planned, measured = getattr(self.planned, name), getattr(self.measured, name)
         if planned == measured:
             return 0.0
         return 100 * (measured - planned) / planned if planned else None
 
     def to_json(self) -> Json:
-        sides = {"planned": self.planned.to_json(), "measured": self.measured.to_json()}
-        return {"name": self.name, **sides, "difference": {name: self.difference(name) for name in _COUNTS}}
+        return {**asdict(self), "difference": {name: self.difference(name) for name in _COUNTS}}
 
 
 @dataclass(frozen=True)
 class PlanVsRun:
-    """A plan and a run."""
+    """A plan and a run, compared."""
 
     party: str
     run: str
     iterations: int
     seconds: float
-    steps: tuple[Pair, ...]
-    total: Pair
+    steps: tuple[StepComparison, ...]
+    total: StepComparison
 
     def to_json(self) -> Json:
-        return {
-            **{name: getattr(self, name) for name in ("party", "run", "iterations", "seconds")},
-            "steps": [step.to_json() for step in self.steps],
-            "total": self.total.to_json(),
-        }
+        return {**asdict(self), "steps": [step.to_json() for step in self.steps], "total": self.total.to_json()}
 
 
 def compare_with_run(config: JobConfig, run: str | None = None) -> PlanVsRun:
-    """The plan of the configured job beside a run of it, by default the configured one."""
+    """Compare the plan of the configured job with a run of it, by default the configured one."""
     config = config.model_copy(update={"run": checked_name("--compare", run or config.run)})
-    report, plan = _report(config), plan_ahead(config)
+    report, plan = _read_report(config), plan_ahead(config)
     done = max((each["done"] for each in report["iterations"]), default=0)
     measured = _measured(report["stages"], f"-{policy_digest(config.required_kmeans.reveal)}")
-    names = [each.step.name for each in plan.steps]
-    strangers = [name for name in measured if name not in names]
-    steps = tuple(Pair(name, _planned(plan, name, done), measured.get(name, _NOTHING)) for name in (*names, *strangers))
+    planned = {each.step.name: _planned(plan, each.traffic(done), each.each.rounds) for each in plan.steps}
+    names = (*planned, *(name for name in measured if name not in planned))
+    steps = tuple(StepComparison(name, planned.get(name, StepTotals()), _totals(measured[name])) for name in names)
+    traffic, all_measured = plan.traffic(done), sum(measured.values(), Counter())
     times = {each.step.name: done for each in plan.steps if each.step.when == "iteration"}
-    total = Pair("all", _sum_planned(plan, done), _sum(measured, times))
+    all_measured["rounds"] = sum(counts["rounds"] * times.get(name, 1) for name, counts in measured.items())
+    total = StepComparison("all", _planned(plan, traffic, traffic.rounds), _totals(all_measured))
     return PlanVsRun(config.party, config.run, done, float(report["seconds"]), steps, total)
 
 
-_NOTHING = Side(0, 0, 0, 0, dict.fromkeys(_TIMES, 0.0))
-
-
-def _report(config: JobConfig) -> Json:
-    file = config.run_folder / "report.json"
+def _read_report(config: JobConfig) -> Json:
+    file = config.run_folder.report
     try:
-        found = json.loads(file.read_text())
-        return {name: kind(found[name]) for name, kind in (("iterations", list), ("seconds", float), ("stages", dict))}
+        content = json.loads(file.read_text())
+        fields = (("iterations", list), ("seconds", float), ("stages", dict))
+        return {name: kind(content[name]) for name, kind in fields}
     except FileNotFoundError:
         raise StorageError(
             f"run {config.run!r} has no report at {config.party} ({file}): train it, or name another with --compare"
@@ -107,43 +99,23 @@ def _report(config: JobConfig) -> Json:
         raise StorageError(f"{file} cannot be read as the report of a K-means run") from None
 
 
-def _measured(stages: dict[str, dict[str, int]], opening: str) -> dict[str, Side]:
-    """By step. Of openings only those by the configured policy count."""
-    found: dict[str, Counter[str]] = {}
+def _measured(stages: dict[str, dict[str, int]], opening: str) -> dict[str, Counter[str]]:
+    """Sum up the counts of each step's stages. Only openings by the configured policy count."""
+    sums: dict[str, Counter[str]] = defaultdict(Counter)
     for stage, counts in stages.items():
-        step = step_of(stage)
+        step = step_name(stage)
         if step.startswith("reveal-") and not stage.split(".")[0].endswith(opening):
             continue
-        sums = found.setdefault(step, Counter())
-        sums.update(counts)
-        sums["rounds"] += bool(counts.get("messages") or counts.get("bytes_received"))
-    return {step: _side(sums) for step, sums in found.items()}
+        sums[step].update(counts)
+        sums[step]["rounds"] += bool(counts.get("messages") or counts.get("bytes_received"))
+    return sums
 
 
-def _side(sums: Counter[str]) -> Side:
-    times = {name: sums[f"{name}_us"] / 1e6 for name in _TIMES}
-    return Side(sums["rounds"], sums["messages"], sums["bytes_sent"], sums["bytes_received"], times)
+def _totals(sums: Counter[str]) -> StepTotals:
+    seconds = {name: sums[f"{name}_us"] / 1e6 for name in MEASURED_TIMES}
+    return StepTotals(sums["rounds"], sums["messages"], sums["bytes_sent"], sums["bytes_received"], seconds)
 
 
-def _planned(plan: JobPlan, name: str, done: int) -> Side:
-    """Of all times but for the rounds, which are those of one."""
-    each = plan.step(name)
-    if each is None:
-        return Side(0, 0, 0, 0, {})
-    times = done if each.step.when == "iteration" else 1
-    moved = each.each * times
-    spent = (each.seconds * times).to_json()
-    return Side(each.each.rounds, moved.messages, moved.bytes_sent, moved.bytes_received, spent)
-
-
-def _sum_planned(plan: JobPlan, done: int) -> Side:
-    moved = plan.traffic(done)
-    return Side(moved.rounds, moved.messages, moved.bytes_sent, moved.bytes_received, plan.seconds(done).to_json())
-
-
-def _sum(measured: dict[str, Side], times: dict[str, int]) -> Side:
-    sides = measured.values()
-    rounds = sum(side.rounds * times.get(name, 1) for name, side in measured.items())
-    messages, sent, received = (sum(getattr(side, name) for side in sides) for name in _COUNTS[1:])
-    spent = {name: sum(side.seconds[name] for side in sides) for name in _TIMES}
-    return Side(rounds, messages, sent, received, spent)
+def _planned(plan: JobPlan, traffic: Traffic, rounds: int) -> StepTotals:
+    """The planned traffic of all times, and the rounds to show with it."""
+    return StepTotals(rounds, traffic.messages, traffic.bytes_sent, traffic.bytes_received, plan.seconds(traffic))

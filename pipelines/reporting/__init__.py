@@ -1,1 +1,1 @@
-"""What a run has cost, opened and come to, for people."""
+"""Tables and pages for users: plan, progress, status, results and the run report."""

@@ -1,56 +1,50 @@
-"""What a run has spent, for people: the counts of its stages added up by step and by phase, and numbers in words."""
+"""The measured costs of a run: the counts of its stages added up by step and by phase, and charts of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from veilmeans.io.storage.run_report import Stages, total_count
-from veilmeans.pipelines.planning.units import duration, size
-from veilmeans.pipelines.reporting.step_graph import draw_bar
-from veilmeans.transforms.kmeans.steps import Step, step_of
+from veilmeans.pipelines.planning.units import format_duration, format_size
+from veilmeans.transforms.kmeans.steps import step_name
+from veilmeans.transforms.offline.traced_job import JobStep
 
 PHASES = {"S1": "S1 distances", "S2": "S2 assignment", "S3": "S3 centroids", "": "before and after"}
-"""The paper's three steps of an iteration, and what is in none of them."""
+"""The paper's three steps of an iteration, and everything else."""
 
 
 @dataclass(frozen=True)
-class Cost:
+class StageCosts:
     """The counts of some stages: messages, bytes, seconds."""
 
     rounds: int
     messages: int
     sent: int
     received: int
+    ciphertexts: int
     computed: float
     waited: float
-    handed_over: float
-    ciphertexts: int
+    delivered: float
 
     @classmethod
-    def of(cls, stages: Stages) -> "Cost":
-        return cls(
-            rounds=len(stages),
-            messages=total_count(stages, "messages"),
-            sent=total_count(stages, "bytes_sent"),
-            received=total_count(stages, "bytes_received"),
-            computed=total_count(stages, "computed_us") / 1e6,
-            waited=total_count(stages, "waited_us") / 1e6,
-            handed_over=total_count(stages, "handed_over_us") / 1e6,
-            ciphertexts=total_count(stages, "ciphertexts"),
-        )
+    def of(cls, stages: Stages) -> "StageCosts":
+        """Add up the counts of these stages."""
+        counted = "messages", "bytes_sent", "bytes_received", "ciphertexts"
+        times = [total_count(stages, f"{name}_us") / 1e6 for name in ("computed", "waited", "delivered")]
+        return cls(len(stages), *(total_count(stages, name) for name in counted), *times)
 
     @property
     def seconds(self) -> float:
-        return self.computed + self.waited + self.handed_over
+        return self.computed + self.waited + self.delivered
 
     @property
-    def moved(self) -> int:
+    def total_bytes(self) -> int:
         return self.sent + self.received
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A line of a chart."""
 
     name: str
@@ -58,72 +52,83 @@ class Bar:
     picture: Markup
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Lines that belong together, and what they add up to."""
+class Chart(NamedTuple):
+    """Bars that belong together, and their sum."""
 
     name: str
     value: str
-    bars: tuple[Bar, ...]
+    bars: list[Bar]
 
 
-def by_step(stages: Stages) -> dict[str, Stages]:
-    """Step -> its stages, in the order in which they run."""
-    found: dict[str, Stages] = {}
+def stages_by_step(stages: Stages) -> dict[str, Stages]:
+    """Group stages by the name of their step, in the order in which they run."""
+    groups: dict[str, Stages] = {}
     for stage in sorted(stages):
-        found.setdefault(step_of(stage), {})[stage] = stages[stage]
-    return found
+        groups.setdefault(step_name(stage), {})[stage] = stages[stage]
+    return groups
 
 
-def by_phase(stages: Stages, steps: Sequence[Step]) -> dict[str, Cost]:
-    """Phase -> what its stages cost; stages of no step are in none of S1, S2, S3."""
+def costs_by_phase(stages: Stages, steps: Sequence[JobStep]) -> dict[str, StageCosts]:
+    """Add up the stages of each phase; stages of no step are in none of S1, S2, S3."""
     phases = {step.name: step.phase for step in steps}
-    parts: dict[str, Stages] = {phase: {} for phase in PHASES}
+    groups: dict[str, Stages] = {phase: {} for phase in PHASES}
     for stage, counts in stages.items():
-        parts[phases.get(step_of(stage), "")][stage] = counts
-    return {phase: Cost.of(part) for phase, part in parts.items()}
+        groups[phases.get(step_name(stage), "")][stage] = counts
+    return {phase: StageCosts.of(group) for phase, group in groups.items()}
 
 
-def time_charts(spent: Mapping[str, tuple[float, Mapping[str, Cost]]]) -> list[Chart]:
-    """Offline or online -> its seconds, and the costs of its phases; all lines have one scale."""
-    rest = {name: max(0.0, all_of - sum(c.seconds for c in costs.values())) for name, (all_of, costs) in spent.items()}
-    whole = max([*rest.values(), *(cost.seconds for _, costs in spent.values() for cost in costs.values())], default=0)
+def draw_bar(parts: Sequence[tuple[str, float]], full: float, phase: str, title: str) -> Markup:
+    """Draw a bar of parts as SVG, where `full` is all its width. A phase has a colour, each kind of part a texture."""
+    drawn, start = [], 0.0
+    for kind, value in parts:
+        width = 100 * value / full if full > 0 else 0.0
+        place = Markup('x="{}%" width="{}%" height="100%"').format(f"{start:.2f}", f"{width:.2f}")
+        drawn.append(Markup('<rect class="fill {}" {}/>').format(phase.lower() or "other", place))
+        drawn.append(Markup('<rect class="texture {}" {}/>').format(kind, place))
+        start += width
+    bar = Markup('<svg class="bar" role="img" width="100%" height="14"><title>{}</title>{}</svg>')
+    return bar.format(title, Markup("").join(drawn))
+
+
+def time_charts(spent: Mapping[str, tuple[float, Mapping[str, StageCosts]]]) -> list[Chart]:
+    """Draw the times of the offline and the online phase: seconds, and the costs by phase. All bars have one scale."""
     charts = []
+    rests = {
+        name: max(0.0, seconds - sum(cost.seconds for cost in costs.values()))
+        for name, (seconds, costs) in spent.items()
+    }
+    longest = max([*rests.values(), *(cost.seconds for _, costs in spent.values() for cost in costs.values())])
     for name, (seconds, costs) in spent.items():
-        bars = [_time_bar(_name(name, phase), phase, cost, whole) for phase, cost in costs.items() if cost.seconds]
-        picture = draw_bar([("rest", rest[name])], whole, "", f"Beam, disk and the rest: {duration(rest[name])}")
-        charts.append(
-            Chart(name, duration(seconds), (*bars, Bar("Beam, disk, the rest", duration(rest[name]), picture)))
-        )
+        bars = []
+        for phase, cost in costs.items():
+            parts = [("computed", cost.computed), ("waited", cost.waited), ("delivered", cost.delivered)]
+            bars += [_bar(name, phase, parts, longest, format_duration)] if cost.seconds else []
+        rest = format_duration(rests[name])
+        picture = draw_bar([("rest", rests[name])], longest, "", f"Beam, disk and the rest: {rest}")
+        charts.append(Chart(name, format_duration(seconds), [*bars, Bar("Beam, disk, the rest", rest, picture)]))
     return charts
 
 
-def _name(when: str, phase: str) -> str:
-    """Offline, what is in no phase is the exchange with the dealer."""
-    return "with the dealer" if when == "Offline" and not phase else PHASES[phase]
-
-
-def _time_bar(name: str, phase: str, cost: Cost, whole: float) -> Bar:
-    parts = [("computed", cost.computed), ("waited", cost.waited), ("handed", cost.handed_over)]
-    words = ", ".join(f"{word} {duration(value)}" for word, (_, value) in zip(_TIMES, parts, strict=True))
-    return Bar(name, duration(cost.seconds), draw_bar(parts, whole, phase, f"{name}: {words}"))
-
-
-_TIMES = ("computed", "waited", "handed over")
-
-
-def traffic_charts(spent: Mapping[str, Mapping[str, Cost]]) -> list[Chart]:
-    """Offline or online -> the costs of its phases; all lines have one scale."""
-    whole = float(max((cost.moved for costs in spent.values() for cost in costs.values()), default=0))
+def traffic_charts(spent: Mapping[str, Mapping[str, StageCosts]]) -> list[Chart]:
+    """Draw the traffic of the offline and the online phase, by phase. All bars have one scale."""
     charts = []
+    largest = float(max(cost.total_bytes for costs in spent.values() for cost in costs.values()))
     for name, costs in spent.items():
         sent, received = sum(cost.sent for cost in costs.values()), sum(cost.received for cost in costs.values())
-        bars = [_traffic_bar(_name(name, phase), phase, cost, whole) for phase, cost in costs.items() if cost.moved]
-        charts.append(Chart(name, f"{size(sent)} sent, {size(received)} received", tuple(bars)))
+        bars = [
+            _bar(name, phase, [("sent", cost.sent), ("received", cost.received)], largest, format_size)
+            for phase, cost in costs.items()
+            if cost.total_bytes
+        ]
+        charts.append(Chart(name, f"{format_size(sent)} sent, {format_size(received)} received", bars))
     return charts
 
 
-def _traffic_bar(name: str, phase: str, cost: Cost, whole: float) -> Bar:
-    words = f"{name}: sent {size(cost.sent)}, received {size(cost.received)}"
-    picture = draw_bar([("computed", cost.sent), ("waited", cost.received)], whole, phase, words)
-    return Bar(name, size(cost.moved), picture)
+def _bar(
+    chart: str, phase: str, parts: Sequence[tuple[str, float]], full: float, format_value: Callable[[float], str]
+) -> Bar:
+    """A phase's bar; offline, what is in no phase is the exchange with the dealer."""
+    name = "with the dealer" if chart == "Offline" and not phase else PHASES[phase]
+    title = ", ".join(f"{kind} {format_value(value)}" for kind, value in parts)
+    picture = draw_bar(parts, full, phase, f"{name}: {title}")
+    return Bar(name, format_value(sum(value for _, value in parts)), picture)

@@ -1,117 +1,87 @@
-"""What a run has told, and to whom: all that is opened or public, and the masked messages of each step."""
+"""The disclosures of a run: all values that were opened or are public, and to whom."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from veilmeans.pipelines.planning.units import format_time
 from veilmeans.pipelines.session.joint_scaling import opened_statistics
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
-from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.rounds.protocol import Protocol
+from veilmeans.transforms.offline.traced_job import JobStep
 
 Openings = Sequence[Mapping[str, Any]]
-"""When, and by which policy: `RunReport.add_opening`."""
+"""Time and policy of each opening: `RunReport.add_opening`."""
 
 
 @dataclass(frozen=True)
 class Disclosure:
-    """Something that was opened or is public."""
+    """A value that was opened or is public."""
 
     what: str
     to: str
     when: str
-    why: str
+    reason: str
+
+
+ANNOUNCED_COSTS = Disclosure(
+    "costs of operations on this machine", "all, and the dealer", "offline", "products: auto selects engines by them"
+)
+PUBLIC_KEY = Disclosure("a public key", "all", "offline", "others compute on ciphertexts under it")
 
 
 def disclosures(
-    config: JobConfig, job: KMeansConfig, openings: Openings, done: int, offline: Sequence[Disclosure] = ()
+    config: JobConfig,
+    job: KMeansConfig,
+    steps: Sequence[JobStep],
+    openings: Openings,
+    done: int,
+    offline: Sequence[Disclosure] = (),
 ) -> list[Disclosure]:
-    """All of it, in its order; `offline`: what was told then."""
-    found = [*offline, _handshake(job)]
-    if job.aggregates:
-        found.append(_statistics(config, job))
-    if job.tol and job.predict is None:
-        times = f"after each iteration: {done:,} times"
-        why = f"to know when to stop: whether the centroids’ squared movement is below {job.tol:g} in sum"
-        found.append(Disclosure("one bit", "all", times, why))
+    """List all disclosures in the order in which they happened, those of the offline phase first.
+
+    The steps that open something are found by what their rounds declare, so that none can be forgotten here.
+    """
+    result = [*offline, _handshake(job)]
+    result += [_opened_by(step, config, job, done) for step in steps if step.opens and step.when != "end"]
     for opening in openings:
-        found += _results(job, opening)
-    return found
+        result += _results(job, opening)
+    return result
 
 
-COSTS = Disclosure(
-    "what operations cost on this machine", "all, and the dealer", "offline", "products: auto goes by it"
-)
-KEY = Disclosure("a public key", "all", "offline", "others compute on what it encrypts")
+def _opened_by(step: JobStep, config: JobConfig, job: KMeansConfig, done: int) -> Disclosure:
+    if step.name in ("extremes", "moments"):
+        return _statistics(config, job)
+    if step.name == "finish":
+        reason = f"to know when to stop: whether the centroids’ squared movement is below {job.tol:g} in sum"
+        return Disclosure("one bit", "all", f"after each iteration: {done:,} times", reason)
+    return Disclosure("; ".join(step.opens), "all", f"in the step {step.name}", step.computes)
 
 
 def _handshake(job: KMeansConfig) -> Disclosure:
     names = ", column names and categories" if job.layout == "horizontal" else ""
     what = f"the job’s configuration, numbers of rows and columns{names}; keyed digests of data and ids; "
-    why = "all must compute the same; the digests tell nothing without their keys"
-    return Disclosure(f"{what}which masks are free", "all", "at the handshake", why)
+    reason = "all must compute the same; the digests reveal nothing without their keys"
+    return Disclosure(f"{what}which numbers of the triple store are unused", "all", "at the handshake", reason)
 
 
 def _statistics(config: JobConfig, job: KMeansConfig) -> Disclosure:
-    two = job.normalise.method == "zscore" and len(config.parties) == 2
-    why = "one scale for all rows" + ("; of two parties, each can tell the other’s sums from its own" if two else "")
-    return Disclosure(
-        f"{opened_statistics(job)} of each column, over all rows", "all", "before the first iteration", why
-    )
+    reason = "one scale for all rows"
+    if job.normalise.method == "zscore" and len(config.parties) == 2:
+        reason += "; each of two parties can compute the other’s sums from its own"
+    what = f"{opened_statistics(job)} of each column, over all rows"
+    return Disclosure(what, "all", "before the first iteration", reason)
 
 
 def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
-    policy, when = opening["policy"], moment(opening["when"]) if opening["when"] else "at the end"
+    policy, when = opening["policy"], format_time(opening["when"]) if opening["when"] else "at the end"
     own = "of its own rows" if job.layout == "horizontal" else "of every row"
     columns, scale = "of all columns", ""
     if job.layout == "vertical" and policy["columns"] == "own":
         columns = "of its own columns"
     elif job.layout == "vertical":
         scale = "; with them the name and scale of each column"
-    results = {
-        "assignments": f"cluster {own}",
-        "centroids": f"centroids {columns}, in original units{scale}",
-        "inertia": "inertia: the sum of squared distances to the centroids",
-    }
-    why = "named in kmeans.reveal, which all agreed on"
-    return [Disclosure(what, ", ".join(policy[name]), when, why) for name, what in results.items() if policy[name]]
-
-
-def message_contents(kmeans: KMeansSteps, step: str) -> list[str]:
-    """What the messages of a step are, in the paper's letters."""
-    found: dict[str, None] = {}
-    for each in _protocol(kmeans, step).rounds:
-        found |= dict.fromkeys(text for text in each.sends.split("; ") if text != "nothing")
-    return list(found)
-
-
-def _protocol(kmeans: KMeansSteps, step: str) -> Protocol:
-    policy = RevealPolicy(kmeans.layout)
-    beside = {
-        "extremes": extremes(kmeans.layout.parties),
-        "moments": MOMENTS,
-        "reveal-assignments": open_assignments(policy),
-        "reveal-centres": open_centroids(policy),
-    }
-    protocol: Protocol = beside[step] if step in beside else getattr(kmeans, step)
-    return protocol
-
-
-def moment(when: str) -> str:
-    """A time of `report.json` for people."""
-    time = datetime.fromisoformat(when)
-    return f"{time.day} {time:%b %Y, %H:%M} UTC"
-
-
-def period(began: str, ended: str) -> str:
-    """From one time to another; what both have in common once."""
-    if moment(began) == moment(ended):
-        return moment(began)
-    first, last = datetime.fromisoformat(began), datetime.fromisoformat(ended)
-    if first.date() != last.date():
-        return f"{moment(began)} – {moment(ended)}"
-    return f"{first.day} {first:%b %Y, %H:%M}–{last:%H:%M} UTC"
+    results = {"assignments": f"cluster {own}", "centroids": f"centroids {columns}, in original units{scale}"}
+    results["inertia"] = "inertia: the sum of squared distances to the centroids"
+    reason = "named in kmeans.reveal, which all agreed on"
+    return [Disclosure(what, ", ".join(policy[name]), when, reason) for name, what in results.items() if policy[name]]

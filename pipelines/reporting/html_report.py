@@ -1,241 +1,188 @@
-"""`report.html` of a run at one party: one file that needs nothing else, from what lies on this party's disk.
+"""The run report as a page, `report.html`: one self-contained file, made from this party's own files.
 
 It has counts, times, names and what was opened to this party; no share, no secret, no value of the data. The same files
-make the same report.
+make the same page.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from veilmeans.crypto.certificates import fingerprint
-from veilmeans.io.storage.atomic_files import read_json, replaced_file
-from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, RESULT, read_result
+from veilmeans.io.storage.atomic_files import atomic_write, read_json
+from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.planning.units import duration, size
-from veilmeans.pipelines.reporting.cost_summary import PHASES, Cost, by_phase, by_step, time_charts, traffic_charts
-from veilmeans.pipelines.reporting.disclosures import (
-    COSTS,
-    KEY,
-    Disclosure,
-    disclosures,
-    message_contents,
-    moment,
-    period,
+from veilmeans.pipelines.planning.units import format_duration, format_period, format_size, format_time
+from veilmeans.pipelines.reporting.cost_summary import (
+    StageCosts,
+    costs_by_phase,
+    draw_bar,
+    stages_by_step,
+    time_charts,
+    traffic_charts,
 )
+from veilmeans.pipelines.reporting.disclosures import ANNOUNCED_COSTS, PUBLIC_KEY, Disclosure, disclosures
 from veilmeans.pipelines.reporting.redacted_config import redacted_config
-from veilmeans.pipelines.reporting.step_graph import draw_bar, draw_steps
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, requested_engines, runs_in_one_call
+from veilmeans.pipelines.reporting.results_table import count_rows
+from veilmeans.pipelines.reporting.step_graph import graph_rows
+from veilmeans.pipelines.session.kmeans_from_config import (
+    kmeans_steps,
+    requested_engines,
+    runs_in_one_call,
+    statistics_method,
+)
 from veilmeans.pipelines.session.trained_model import public_job
-from veilmeans.schemas.config import JobConfig, kmeans_with_data
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.transforms.kmeans.steps import KMeansSteps, Step, steps_of
-from veilmeans.transforms.products.engine_parameters import ChosenEngines
+from veilmeans.schemas.run_folder import RunFolder
+from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.open_results import RevealPolicy
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.offline.traced_job import JobStep
 
-REPORT = "report.html"
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
-_FILES = {
-    ASSIGNMENTS: "cluster of each row",
-    CENTROIDS: "centroids, in original units",
-    RESULT: "what was opened to this party",
-    "report.json": "the numbers of this report",
-}
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What this party's files say about a run."""
+class RunFacts:
+    """A run as this party's files describe it."""
 
     config: JobConfig
     job: KMeansConfig
     kmeans: KMeansSteps
-    engines: ChosenEngines
+    engines: Mapping[str, tuple[str, ...]]
     online: Mapping[str, Any]
     offline: Mapping[str, Any]
     result: Mapping[str, Any]
     done: int
     state: str
     openings: Sequence[Mapping[str, Any]]
-    steps: tuple[Step, ...]
+    steps: tuple[JobStep, ...]
 
 
 def write_report(config: JobConfig, base: Path | None = None) -> Path:
-    """Write the report of a run, finished or not; `base` is the folder of its configuration."""
+    """Write the page of a run, finished or not; `base` is the folder of its configuration."""
     page = report_page(config, base)
-    with replaced_file(config.run_folder / REPORT) as part:
+    with atomic_write(config.run_folder.html_report) as part:
         part.touch(mode=0o600)
         part.write_text(page, encoding="utf-8")
-    return config.run_folder / REPORT
+    return config.run_folder.html_report
 
 
 def report_page(config: JobConfig, base: Path | None = None) -> str:
-    """The report's HTML."""
-    return _template().render(_content(_gather(config), base))
+    """Make the page; `base` is the folder of the configuration."""
+    return _template().render(_template_values(_read_run(config), base))
 
 
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "duration": duration,
-        "size": size,
-        "moment": moment,
-        "period": period,
-        "number": "{:,}".format,
-    }
+    environment.filters |= {"duration": format_duration, "size": format_size, "number": "{:,}".format}
+    environment.filters |= {"time": format_time, "period": format_period}
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
-def _gather(config: JobConfig) -> Facts:
-    job, folder = kmeans_with_data(config), config.run_folder
+def _read_run(config: JobConfig) -> RunFacts:
+    job, folder = config.kmeans_with_data, config.run_folder
     online = RunReport(folder).content
-    saved, result = read_json(folder / "finished.json"), read_result(folder)
-    if saved is None and not (folder / "report.json").exists():
+    saved, result = read_json(folder.finished), read_result(folder)
+    if saved is None and not folder.report.exists():
         raise StorageError(f"run {config.run!r} of {config.party} has not begun: there is nothing to report yet")
     if saved is not None and saved["job"] != public_job(config):
         raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
-    engines = _engines(config)
-    kmeans = kmeans_steps(config, engines)
-    openings = online.get("openings") or ([_planned(job)] if result else [])
+    manifest = read_json(config.store_folder.manifest) or {}
+    chosen = tuple(tuple(each) for each in manifest.get("engines", ())) or requested_engines(config)
+    kmeans, engines = kmeans_steps(config, chosen), dict(zip(config.parties, chosen, strict=False))
+    planned = {"when": None, "policy": job.reveal.model_dump(mode="json")}
+    openings = online.get("openings") or ([planned] if result else [])
     done = max([0, *(each["done"] for each in online["iterations"])])
-    state = _state(folder, result)
-    steps = _steps(job, kmeans, openings or [_planned(job)])
+    state = "finished" if folder.farewell.exists() else "complete here" if result else "not finished"
+    steps = _steps(job, kmeans, openings or [planned])
     if result:
-        steps = present(steps, by_step(online["stages"]))
+        ran = stages_by_step(online["stages"])
+        steps = tuple(step for step in steps if step.name in ran)
     offline = RunReport(config.offline().run_folder).content
-    return Facts(config, job, kmeans, engines, online, offline, result, done, state, openings, steps)
+    return RunFacts(config, job, kmeans, engines, online, offline, result, done, state, openings, steps)
 
 
-def _engines(config: JobConfig) -> ChosenEngines:
-    """Those of the store, whose manifest alone is read; if it is gone, those that were asked for."""
-    manifest = read_json(config.store_folder / "manifest.json") or {}
-    return tuple(tuple(each) for each in manifest.get("engines", ())) or requested_engines(config)
+def _steps(job: KMeansConfig, kmeans: KMeansSteps, openings: Sequence[Mapping[str, Any]]) -> tuple[JobStep, ...]:
+    assignments, centroids, inertia = (
+        frozenset({0} if any(each["policy"][name] for each in openings) else ())
+        for name in ("assignments", "centroids", "inertia")
+    )
+    policy = RevealPolicy(kmeans.layout, assignments, centroids, inertia=inertia)
+    return trace_job(kmeans, statistics_method(job), policy).steps
 
 
-def _planned(job: KMeansConfig) -> dict[str, Any]:
-    """An opening whose time was not kept."""
-    return {"when": None, "policy": job.reveal.model_dump(mode="json")}
-
-
-def _state(folder: Path, result: Mapping[str, Any]) -> str:
-    if (folder / "farewell").exists():
-        return "finished"
-    return "complete here" if result else "not finished"
-
-
-def _steps(job: KMeansConfig, kmeans: KMeansSteps, openings: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
-    statistics = {"minmax": "extremes", "zscore": "moments"}.get(job.normalise.method)
-    named = {name for each in openings for name in ("assignments", "centroids", "inertia") if each["policy"][name]}
-    opened = {"reveal-assignments" if name == "assignments" else "reveal-centres" for name in named}
-    return steps_of(kmeans, statistics if job.aggregates else None, opened)
-
-
-def present(steps: Sequence[Step], seen: Mapping[str, object]) -> tuple[Step, ...]:
-    """The steps that have run; what came after another one comes after those before it."""
-    before: dict[str, tuple[str, ...]] = {}
-    kept = []
-    for step in steps:
-        after = tuple(dict.fromkeys(name for each in step.after for name in before.get(each, ())))
-        before[step.name] = (step.name,) if step.name in seen else after
-        if step.name in seen:
-            kept.append(replace(step, after=after))
-    return tuple(kept)
-
-
-def _content(facts: Facts, base: Path | None) -> dict[str, Any]:
-    config, job, layout = facts.config, facts.job, facts.kmeans.layout
+def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
+    config, online, offline = facts.config, facts.online, facts.offline
+    phases = {"Online": costs_by_phase(online["stages"], facts.steps)}
+    if offline["seconds"]:
+        phases = {"Offline": costs_by_phase(offline["stages"], facts.steps), **phases}
+    seconds = {"Offline": offline["seconds"], "Online": online["seconds"]}
     return {
-        "config": config,
-        "job": job,
-        "peers": [name for name in config.parties if name != config.party],
-        "state": facts.state,
-        "online": facts.online,
-        "offline": facts.offline if facts.offline["seconds"] else None,
-        "done": facts.done,
-        "stopped": facts.result.get("stopped"),
-        "rows": layout.total_rows,
-        "features": layout.total_features,
-        "shards": len(layout.row_shards()),
-        "whole": runs_in_one_call(config, facts.kmeans),
-        "total": Cost.of(facts.online["stages"]),
-        "total_offline": Cost.of(facts.offline["stages"]),
+        **vars(facts),
+        "one_call": runs_in_one_call(config, facts.kmeans),
+        "total": StageCosts.of(online["stages"]),
+        "total_offline": StageCosts.of(offline["stages"]),
         "files": _files(config.run_folder),
-        "inertia": facts.result.get("inertia"),
-        "sizes": _sizes(facts),
-        "told": _told(facts),
-        "pipelines": _pipelines(facts.online["iterations"]),
-        "engines": dict(zip(config.parties, facts.engines, strict=False)),
+        "sizes": _cluster_sizes(facts),
+        "disclosures": _disclosures(facts),
+        "pipelines": _pipelines(online["iterations"]),
         "fingerprints": _fingerprints(config),
-        "software": facts.online.get("software", {}),
         "yaml": redacted_config(config, base),
-        **_spending(facts),
-    }
-
-
-def _spending(facts: Facts) -> dict[str, Any]:
-    """Time and traffic: charts, a line for each step, the graph."""
-    online, offline = facts.online["stages"], facts.offline["stages"]
-    phases = {"Offline": by_phase(offline, facts.steps), "Online": by_phase(online, facts.steps)}
-    seconds = {"Offline": facts.offline["seconds"], "Online": facts.online["seconds"]}
-    if not seconds["Offline"]:
-        del phases["Offline"]
-    stages = by_step(online)
-    costs = {name: Cost.of(part) for name, part in stages.items()}
-    notes = {name: f"{duration(cost.seconds)} · {size(cost.sent)} sent" for name, cost in costs.items()}
-    known = {step.name: step for step in facts.steps}
-    return {
         "times": time_charts({name: (seconds[name], costs) for name, costs in phases.items()}),
         "traffic": traffic_charts(phases),
-        "steps": [
-            {
-                "name": name,
-                "does": known[name].does if name in known else "",
-                "phase": known[name].phase if name in known else "",
-                "cost": costs.get(name, Cost.of({})),
-                "stages": {stage: Cost.of({stage: counts}) for stage, counts in stages.get(name, {}).items()},
-                "crossing": message_contents(facts.kmeans, name) if name in known else [],
-            }
-            for name in (*known, *(name for name in stages if name not in known))
-        ],
-        "phases": PHASES,
-        "wide": draw_steps(facts.steps, notes, wide=True),
-        "narrow": draw_steps(facts.steps, notes, wide=False),
+        "steps": _step_values(facts),
+        "graph": graph_rows(facts.steps),
     }
 
 
-def _told(facts: Facts) -> list[Disclosure]:
+def _step_values(facts: RunFacts) -> dict[str, dict[str, Any]]:
+    """The costs of each step and of its stages; also of a step that the job does not know."""
+    stages, known = stages_by_step(facts.online["stages"]), {step.name: step for step in facts.steps}
+    return {
+        name: {
+            "name": name,
+            "computes": known[name].computes if name in known else "",
+            "phase": known[name].phase if name in known else "",
+            "cost": StageCosts.of(stages.get(name, {})),
+            "stages": {stage: StageCosts.of({stage: counts}) for stage, counts in stages.get(name, {}).items()},
+            "message_contents": known[name].message_contents if name in known else [],
+        }
+        for name in (*known, *(name for name in stages if name not in known))
+    }
+
+
+def _disclosures(facts: RunFacts) -> list[Disclosure]:
     config = facts.config
     folder = config.offline().run_folder
-    said = [read_json(folder / f"bound.{config.party}-to-{peer}.json") or {} for peer in config.peers]
-    offline = [COSTS] if any("costs" in each.get("announced", {}) for each in said) else []
-    offline += [KEY] if facts.kmeans.engines.cipher else []
-    return disclosures(config, facts.job, facts.openings, facts.done, offline)
+    sent = [read_json(folder.terms(config.party, peer)) or {} for peer in config.peers]
+    offline = [ANNOUNCED_COSTS] if any("costs" in terms.get("announced", {}) for terms in sent) else []
+    offline += [PUBLIC_KEY] if facts.kmeans.engines.cipher else []
+    return disclosures(config, facts.job, facts.steps, facts.openings, facts.done, offline)
 
 
-def _files(folder: Path) -> list[tuple[str, str, int]]:
-    """Name, content and size of what the run has left for people."""
-    found = {name: folder / name for name in _FILES}
-    return [(name, _FILES[name], file.stat().st_size) for name, file in found.items() if file.exists()]
+def _files(folder: RunFolder) -> list[tuple[str, str, int]]:
+    """Name, content and size of the run's result files."""
+    contents = {folder.assignments: "cluster of each row", folder.centroids: "centroids, in original units"}
+    contents |= {folder.result: "what was opened to this party", folder.report: "the numbers of this report"}
+    return [(file.name, content, file.stat().st_size) for file, content in contents.items() if file.exists()]
 
 
-def _sizes(facts: Facts) -> list[tuple[int, int, Markup]]:
-    """How many rows each cluster has, where this party was told each row's."""
-    file = facts.config.run_folder / ASSIGNMENTS
-    if "assignments" not in facts.result or not file.exists():
+def _cluster_sizes(facts: RunFacts) -> list[tuple[int, int, Markup]]:
+    """Number, rows and bar of each cluster, if the rows' clusters were opened to this party."""
+    folder = facts.config.run_folder
+    if "assignments" not in facts.result or not folder.assignments.exists():
         return []
-    counts = np.zeros(facts.job.clusters, np.int64)
-    with pyarrow.parquet.ParquetFile(file) as table:
-        column = table.schema_arrow.names[-1]
-        for batch in table.iter_batches(columns=[column]):
-            counts += np.bincount(batch.column(0).to_numpy(), minlength=len(counts))
+    counts = count_rows(folder, facts.job.clusters)
     largest = float(counts.max())
     return [
         (number, int(count), draw_bar([("computed", float(count))], largest, "", f"cluster {number}: {count:,} rows"))
@@ -244,7 +191,7 @@ def _sizes(facts: Facts) -> list[tuple[int, int, Markup]]:
 
 
 def _pipelines(iterations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each pipeline: which iterations it did, and what one of them took."""
+    """One line for each pipeline: its iterations, and the time of one of them."""
     befores = [0, *(each["done"] for each in iterations)]
     lines = [
         {**each, "first": before + 1, "count": each["done"] - before}
@@ -254,18 +201,15 @@ def _pipelines(iterations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     slowest = max((line["seconds"] / line["count"] for line in lines), default=0.0)
     for line in lines:
         seconds = line["seconds"] / line["count"]
-        line["picture"] = draw_bar([("computed", seconds)], slowest, "", f"{duration(seconds)} an iteration")
+        line["picture"] = draw_bar([("computed", seconds)], slowest, "", f"{format_duration(seconds)} an iteration")
     return lines
 
 
 def _fingerprints(config: JobConfig) -> dict[str, str]:
-    """Of everyone's certificate, as `veilmeans keys` tells it."""
+    """The fingerprint of everyone's certificate, as `veilmeans config keys` prints it."""
     files = {config.party: config.certificate, **{name: peer.certificate for name, peer in config.peers.items()}}
-    return {name: _fingerprint(file) for name, file in files.items()}
-
-
-def _fingerprint(file: Path) -> str:
-    try:
-        return fingerprint(file.read_bytes())
-    except (OSError, ValueError):
-        return "cannot be read"
+    fingerprints = dict.fromkeys(files, "cannot be read")
+    for name, file in files.items():
+        with suppress(OSError, ValueError):
+            fingerprints[name] = fingerprint(file.read_bytes())
+    return fingerprints

@@ -1,7 +1,7 @@
 """The command `veilmeans plan`: a plan, or a plan beside a run, as text and as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,219 +13,185 @@ from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
-from veilmeans.pipelines.planning.plan_schema import JobPlan, Json, Offline, Seconds, SelectedEngine, Traffic
-from veilmeans.pipelines.planning.plan_vs_run import _TIMES, PlanVsRun, Side, compare_with_run
-from veilmeans.pipelines.planning.units import seconds, short, size
+from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, SelectedEngine, Traffic
+from veilmeans.pipelines.planning.plan_vs_run import MEASURED_TIMES, PlanVsRun, StepTotals, compare_with_run
+from veilmeans.pipelines.planning.units import format_number, format_seconds, format_size
+from veilmeans.pipelines.reporting.step_graph import graph_rows
 from veilmeans.schemas.config import JobConfig
-from veilmeans.transforms.kmeans.steps import Step
+
+_CONFIGURED_RUN = "."
+_WHEN_OPENED = {"before": "before the first iteration", "iteration": "in each iteration", "end": "at the end"}
 
 
-def show_comparison(found: PlanVsRun) -> RenderableType:
-    """Two tables: what crossed, and the seconds."""
-    title = f"{found.party} in run {found.run!r}, {found.iterations:,} iterations: planned, measured"
-    crossed = table("step", "", "rounds", "messages", "sent", "±%", "received", "±%", title=title)
-    spent = table("step", "planned", "computed", "waited", "handed over", title="seconds; planned ones are estimates")
-    for pair in (*found.steps, found.total):
-        if pair is found.total:
-            crossed.add_section()
-            spent.add_section()
-        crossed.add_row(pair.name, "planned", *_row(pair.planned, None, None))
-        off = pair.difference("bytes_sent"), pair.difference("bytes_received")
-        crossed.add_row("", "measured", *_row(pair.measured, *map(_percent, off)))
-        planned = pair.planned.seconds.get("computed", 0.0)
-        spent.add_row(pair.name, seconds(planned), *(seconds(pair.measured.seconds[name]) for name in _TIMES))
-    links = [f"{name.upper()} {seconds(value)} s" for name, value in found.total.planned.seconds.items() if value]
-    took = f"the run took {seconds(found.seconds)} s, what is done between rounds included"
-    return Group(crossed, spent, f"{took}; planned: {', '.join(links[1:])}")
+def run_plan(config: JobConfig, json_file: str | None, run: str | None) -> None:
+    """Print the plan, and write it as JSON to a file; print only JSON if the file is "-"."""
+    plan = plan_ahead(config) if run is None else compare_with_run(config, None if run == _CONFIGURED_RUN else run)
+    if json_file == "-":
+        typer.echo(json.dumps(plan.to_json(), indent=2, ensure_ascii=False))
+        return
+    if json_file is not None:
+        write_json(Path(json_file), plan.to_json())
+    Console().print(show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan))
 
 
-def _row(side: Side, sent: str | None, received: str | None) -> tuple[Any, ...]:
-    counts = f"{side.rounds:,}", f"{side.messages:,}"
-    return (*counts, size(side.bytes_sent), sent, size(side.bytes_received), received)
+def show_comparison(compared: PlanVsRun) -> RenderableType:
+    """Two tables: messages and bytes, and seconds."""
+    title = f"{compared.party} in run {compared.run!r}, {compared.iterations:,} iterations: planned, measured"
+    traffic = _number_table("step", "", "rounds", "messages", "sent", "±%", "received", "±%", title=title)
+    links = list(compared.total.planned.seconds)
+    times = _number_table(
+        "step", *map(_link_name, links), *MEASURED_TIMES, title="seconds: planned of each link alone, then measured"
+    )
+    for step in (*compared.steps, compared.total):
+        if step is compared.total:
+            traffic.add_section()
+            times.add_section()
+        traffic.add_row(step.name, "planned", *_traffic_cells(step.planned, None, None))
+        differences = step.difference("bytes_sent"), step.difference("bytes_received")
+        traffic.add_row("", "measured", *_traffic_cells(step.measured, *map(_percent, differences)))
+        planned = [step.planned.seconds.get(link, 0.0) for link in links]
+        measured = [step.measured.seconds[name] for name in MEASURED_TIMES]
+        times.add_row(step.name, *map(format_seconds, (*planned, *measured)))
+    return Group(traffic, times, f"the run took {format_seconds(compared.seconds)} s, with all work between rounds")
+
+
+def _traffic_cells(totals: StepTotals, sent: str | None, received: str | None) -> tuple[Any, ...]:
+    counts = f"{totals.rounds:,}", f"{totals.messages:,}"
+    return (*counts, format_size(totals.bytes_sent), sent, format_size(totals.bytes_received), received)
 
 
 def _percent(value: float | None) -> str:
     return "new" if value is None else f"{value:+.1f}" if value else "0"
 
 
-_THIS = "."
-"""The configured run."""
-
-
-def run_plan(config: JobConfig, json_file: str | None, run: str | None) -> None:
-    """Text to the terminal, and JSON to a file; only JSON, if its file is "-"."""
-    content, text = _found(config, run)
-    if json_file == "-":
-        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
-        return
-    if json_file is not None:
-        write_json(Path(json_file), content)
-    Console().print(text)
-
-
-def _found(config: JobConfig, run: str | None) -> tuple[Json, RenderableType]:
-    if run is None:
-        plan = plan_ahead(config)
-        return plan.to_json(), show_plan(plan)
-    compared = compare_with_run(config, None if run == _THIS else run)
-    return compared.to_json(), show_comparison(compared)
-
-
-_WHEN = {"before": "opened before the first", "iteration": "opened in each iteration", "end": "opened at the end"}
-
-
-def plain_table(title: str) -> Table:
-    """Without lines between columns."""
+def _text_table(*columns: str, title: str) -> Table:
+    """A table without lines between columns."""
     look = {"box": box.SIMPLE_HEAD, "title_justify": "left", "title_style": "bold", "collapse_padding": True}
-    return Table(title=title, pad_edge=False, **look)  # type: ignore[arg-type]
+    return Table(*columns, title=title, pad_edge=False, **look)  # type: ignore[arg-type]
 
 
-def table(*columns: str, title: str) -> Table:
-    """The first column is text, the others are numbers."""
-    result = plain_table(title)
+def _number_table(*columns: str, title: str) -> Table:
+    """A table whose first column is text; the others are numbers."""
+    table = _text_table(title=title)
     for number, column in enumerate(columns):
-        result.add_column(column, justify="right" if number else "left", no_wrap=number > 0 or len(columns) > 2)
-    return result
+        table.add_column(column, justify="right" if number else "left", no_wrap=number > 0 or len(columns) > 2)
+    return table
 
 
 def show_plan(plan: JobPlan) -> RenderableType:
-    """All of it."""
-    return Group(
-        *_heading(plan),
-        "",
-        *_graph(plan),
-        "",
-        _steps(plan),
-        *_peers(plan),
-        _kept(plan),
-        _engines(plan.engines),
-        *_opened(plan),
-    )
+    """The plan as text and tables."""
+    tables = _step_table(plan), *_peer_table(plan), _disk_table(plan), _engine_table(plan.engines)
+    return Group(*_heading(plan), "", *_graph(plan), "", *tables, *_openings(plan))
 
 
 def _heading(plan: JobPlan) -> list[str]:
     job = plan.job
     once = "all in one call" if job["model"] else "one call an iteration"
-    how = once if job["rounds"] == "whole" else "a Beam stage for each round"
+    how = once if job["rounds"] == "one_call" else "a Beam stage for each round"
     what = f"at most {job['max_iter']:,} iterations"
     if job["model"]:
         what = f"new rows in the clusters of {job['model']!r}"
     links = [
-        f"{_link(name)} {short(each['rate_mbps'])} Mbit/s, {short(each['round_trip_ms'])} ms"
-        for name, each in plan.links.items()
+        f"{_link_name(name)} {format_number(link.rate / 125e3)} Mbit/s, {format_number(link.round_trip * 1e3)} ms"
+        for name, link in plan.links.items()
     ]
     return [
         f"{plan.party} in run {plan.run!r} with {', '.join(plan.peers)}",
         f"{job['rows']:,} rows × {job['columns']:,} columns, {job['layout']}; {job['clusters']:,} clusters, {what}",
-        f"shards of rows {job['shards']:,}, of columns {job['column_shards']:,}; on {job['runner']}, {how}",
-        f"comparisons look at {job['compared_bits']} of {job['compare_bits']} bits",
-        "times are estimates, by this machine's pace and a link's rate and round trip:",
+        f"row shards: {job['shards']:,}, column shards: {job['column_shards']:,}; on {job['runner']}, {how}",
+        f"comparisons use {job['compared_bits']} of {job['compare_bits']} bits",
+        "seconds on a link: rounds × round trip + bytes ÷ rate, without computing:",
         f"  {'; '.join(links)}",
     ]
 
 
 def _graph(plan: JobPlan) -> list[str]:
-    """One line for each part of the run: ─▶ leads to what waits for it."""
+    """One line for each phase of the run: ─▶ leads to what waits for it."""
     labels = {"once": "once", "iteration": f"≤ {plan.job['max_iter']:,} times", "end": "end"}
-    lines = []
-    steps = [each.step for each in plan.steps]
-    for (when, phase), members in groupby(steps, key=lambda step: (step.when, step.phase)):
-        lines.append(f"{labels[when]:>12}  {phase:2}  {_line(list(members))}")
-    return lines
+    return [
+        f"{labels[row.when]:>12}  {row.phase:2}  "
+        + " ─▶ ".join(", ".join(step.name for step in rank) for rank in row.ranks)
+        for row in graph_rows(each.step for each in plan.steps)
+    ]
 
 
-def _line(steps: Sequence[Step]) -> str:
-    """Steps of one part, those that wait for others after them."""
-    level: dict[str, int] = {}
-    for step in steps:
-        level[step.name] = 1 + max((level[name] for name in step.after if name in level), default=-1)
-    ranks = [[name for name in level if level[name] == rank] for rank in sorted(set(level.values()))]
-    return " ─▶ ".join(", ".join(rank) for rank in ranks)
-
-
-def _steps(plan: JobPlan) -> Table:
-    links = list(plan.links)
-    found = table(
-        "step", "phase", "rounds", "sent", "received", *(f"{_link(name)} s" for name in links),
-        title=f"what {plan.party} sends and receives: shares, masked or encrypted",
+def _step_table(plan: JobPlan) -> Table:
+    table = _number_table(
+        "step", "phase", "rounds", "sent", "received", *(f"{_link_name(name)} s" for name in plan.links),
+        title=f"messages of {plan.party}: shares, masked or encrypted",
     )  # fmt: skip
-    for when, members in groupby(plan.steps, key=lambda each: each.step.when):
-        steps = list(members)
+
+    def add(name: str, phase: str, traffic: Traffic) -> None:
+        sizes = format_size(traffic.bytes_sent), format_size(traffic.bytes_received)
+        table.add_row(name, phase, f"{traffic.rounds:,}", *sizes, *map(format_seconds, plan.seconds(traffic).values()))
+
+    for when, steps in groupby(plan.steps, key=lambda each: each.step.when):
         for each in steps:
-            _add(found, each.step.name, each.step.phase, each.each, each.seconds, links)
-        found.add_section()
+            add(each.step.name, each.step.phase, each.each)
+        table.add_section()
         if when == "iteration":
-            _add(found, "an iteration", "", *plan.iteration, links)
-            found.add_section()
-    every = "all" if plan.job["model"] else f"all, {plan.job['max_iter']:,} iterations"
-    _add(found, every, "", plan.traffic(), plan.seconds(), links)
-    return found
+            add("an iteration", "", plan.iteration)
+            table.add_section()
+    add("all" if plan.job["model"] else f"all, {plan.job['max_iter']:,} iterations", "", plan.traffic())
+    return table
 
 
-def _link(name: str) -> str:
+def _link_name(name: str) -> str:
     return {"lan": "LAN", "wan": "WAN"}.get(name, "link")
 
 
-def _add(found: Table, name: str, phase: str, traffic: Traffic, time: Seconds, links: Iterable[str]) -> None:
-    moved = f"{traffic.rounds:,}", size(traffic.bytes_sent), size(traffic.bytes_received)
-    found.add_row(name, phase, *moved, *(seconds(time.links[link]) for link in links))
-
-
-def _peers(plan: JobPlan) -> list[RenderableType]:
-    """By peer, where there are several."""
+def _peer_table(plan: JobPlan) -> list[RenderableType]:
+    """A table by peer, if there are several."""
     if len(plan.peers) < 2:
         return []
-    found, total = table("peer", "sent", "received", title="by peer, in all"), plan.traffic()
+    table, total = _number_table("peer", "sent", "received", title="total by peer"), plan.traffic()
     for peer in plan.peers:
-        found.add_row(peer, size(total.sent.get(peer, 0)), size(total.received.get(peer, 0)))
-    return [found]
+        table.add_row(peer, format_size(total.sent.get(peer, 0)), format_size(total.received.get(peer, 0)))
+    return [table]
 
 
-def _kept(plan: JobPlan) -> Table:
-    found = table("what", "size", title="offline, and on disk")
+def _disk_table(plan: JobPlan) -> Table:
+    table = _number_table("what", "size", title="offline, and on disk")
     if plan.offline is not None:
-        for what, amount in _store(plan.offline):
-            found.add_row(what, amount)
-        found.add_section()
-    disk = plan.disk.to_json()
-    told = {"prepared": "prepared data, about", "inbox": "messages at once, about", "total": "disk in all, about"}
-    for name, amount in disk.items():
-        found.add_row(told.get(name, name), size(amount))
-    return found
+        _add_offline_rows(table, plan.offline)
+        table.add_section()
+    labels = {"store": "triple store", "prepared": "prepared data, about"}
+    labels |= {"inbox": "inbox at its largest, about", "total": "total on disk, about"}
+    for name, amount in plan.disk.to_json().items():
+        table.add_row(labels.get(name, name), format_size(amount))
+    return table
 
 
-def _store(offline: Offline) -> list[tuple[str, str]]:
+def _add_offline_rows(table: Table, offline: OfflinePlan) -> None:
     runs = f"{offline.runs:,} run{'s' * (offline.runs != 1)} of {offline.iterations:,} iterations"
-    lines = [(f"from {offline.dealer or 'the dealer'}, for {runs}", size(offline.bytes_received))]
-    lines += [(f"  {each.kind}", f"{each.count:,} {each.unit}") for each in offline.triples]
+    table.add_row(f"from {offline.dealer or 'the dealer'}, for {runs}", format_size(offline.bytes_received))
+    for each in offline.triples:
+        table.add_row(f"  {each.kind}", f"{each.count:,} {each.unit}")
     if offline.ciphertexts:
-        lines.append((f"ciphertexts made here: {offline.ciphertexts:,}", size(offline.cipher_bytes)))
-    return lines
+        table.add_row(f"ciphertexts made here: {offline.ciphertexts:,}", format_size(offline.cipher_bytes))
 
 
-def _engines(engines: Sequence[SelectedEngine]) -> Table:
-    """What each engine would take in an iteration, and what decides."""
-    found = plain_table("engines of the cross products: an iteration online, then offline")
-    for column in ("product", "beaver", "he", "engine and why"):
-        found.add_column(column)
+def _engine_table(engines: Sequence[SelectedEngine]) -> Table:
+    """The engine of each product and the reason; with costs, where the engine depends on them."""
+    estimated = [name for name in ("beaver", "he") if any(name in each.estimates for each in engines)]
+    note = ": seconds and bytes of an iteration, bytes stored offline" if estimated else ""
+    table = _text_table("product", *estimated, "engine and reason", title=f"engines of the cross products{note}")
     for each in engines:
-        cells = [_cell(each.estimates.get(name)) for name in ("beaver", "he")]
-        found.add_row(f"{each.party} {each.product}", *cells, f"{each.engine}: {each.why}")
-    return found
+        costs = [_cost_cell(each.estimates.get(name)) for name in estimated]
+        table.add_row(f"{each.party} {each.product}", *costs, f"{each.engine}: {each.reason}")
+    return table
 
 
-def _cell(estimate: Mapping[str, float] | None) -> str:
+def _cost_cell(estimate: Mapping[str, float] | None) -> str:
     if estimate is None:
         return ""
-    online = f"{seconds(estimate['seconds'])} s, {size(estimate['bytes'])}"
-    return f"{online}\n{seconds(estimate['offline_seconds'])} s, {size(estimate['offline_bytes'])}"
+    online = f"{format_seconds(estimate['seconds'])} s, {format_size(estimate['bytes'])}"
+    return f"{online}\n{format_size(estimate['offline_bytes'])}"
 
 
-def _opened(plan: JobPlan) -> list[str]:
-    lines = [f"{_WHEN[each.when]}: {each.what} to {_names(each.to, plan)}" for each in plan.opened]
+def _openings(plan: JobPlan) -> list[str]:
+    lines = []
+    for each in plan.opened:
+        to_all = {plan.party, *plan.peers} == {*each.to} and len(plan.peers) > 1
+        lines.append(f"opened {_WHEN_OPENED[each.when]}: {each.what} to {'all' if to_all else ', '.join(each.to)}")
     return lines or ["nothing will be opened"]
-
-
-def _names(to: Sequence[str], plan: JobPlan) -> str:
-    everyone = {plan.party, *plan.peers} == {*to}
-    return "all" if everyone and len(to) > 2 else ", ".join(to)

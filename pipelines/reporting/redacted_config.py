@@ -1,44 +1,34 @@
-"""A party's configuration as its report shows it: as it was written, without what tells of the machine or the data.
+"""A party's configuration as its report shows it: as it was written, without details of the machine or the data.
 
-Paths are relative to the configuration's folder, and those elsewhere are names. Ranges and categories tell of the data
-and are left out, and so are the values of Beam's options, where credentials may stand.
+Paths are relative to the configuration's folder; of paths elsewhere only the last part is shown. Ranges and categories
+come from the data and are left out, and so are the values of Beam's options, which may be credentials.
 """
 
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
 
 import yaml
 
 from veilmeans.schemas.config import JobConfig
-
-_PATHS = {"certificate", "key", "seed", "storage", "scratch", "outbox", "data"}
+from veilmeans.schemas.config_fields import map_paths
 
 
 def redacted_config(config: JobConfig, base: Path | None = None) -> str:
-    """YAML; `base` is the folder of the file that it was read from."""
+    """Write the configuration as YAML; `base` is the folder of the file that it was read from."""
     content = config.model_dump(mode="json", exclude_unset=True)
-    if "options" in content.get("engine", {}):
-        content["engine"]["options"] = [_option(each) for each in content["engine"]["options"]]
+    if "options" in content.get("beam", {}):
+        content["beam"]["options"] = [_option(each) for each in content["beam"]["options"]]
     job = content.get("kmeans") or {}
     if job.get("categories"):
         job["categories"] = {column: f"{len(values)} categories" for column, values in job["categories"].items()}
     if (job.get("normalise") or {}).get("ranges"):
         job["normalise"]["ranges"] = f"of {len(job['normalise']['ranges'])} columns"
-    shown = _relative(content, None if base is None else base.resolve())
+    shown = map_paths(JobConfig, content, partial(_shorten, None if base is None else base.resolve()))
     return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=90)
 
 
-def _relative(value: Any, base: Path | None) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        name: _path(each, base) if name in _PATHS and isinstance(each, str) else _relative(each, base)
-        for name, each in value.items()
-    }
-
-
-def _path(value: str, base: Path | None) -> str:
+def _shorten(base: Path | None, value: str) -> str:
+    """The path relative to `base`, or its last part if it lies elsewhere."""
     if "://" in value:
         return value
     if base is not None and value.startswith(f"{base}/"):

@@ -1,27 +1,28 @@
-"""`veilmeans results`: what a finished run opened to this party, on its terminal or as CSV. Nothing is sent."""
+"""The command `veilmeans results`: what a finished run opened to this party, as a table or as CSV. Nothing is sent."""
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from veilmeans.io.storage.atomic_files import replaced_file
-from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS, RESULT, read_result
+from veilmeans.io.storage.atomic_files import atomic_write
+from veilmeans.io.storage.result_files import read_result
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
+from veilmeans.schemas.run_folder import RunFolder
 
-_CLUSTERS, _COLUMNS = 10, 20
-"""How many are shown."""
+_CLUSTERS, _COLUMNS = 10, 20  # how many clusters and columns are printed
 
 
 def show_results(config: JobConfig, console: Console) -> None:
-    """Print how many rows each cluster has, its centroid in our columns, and where the files are."""
+    """Print how many rows each cluster has, its centroid in this party's columns, and the paths of the files."""
     folder, result = config.run_folder, read_result(config.run_folder)
-    if not (folder / RESULT).exists():
+    if not folder.result.exists():
         raise StorageError(f"run {config.run!r} has no results at {config.party} yet: run `veilmeans train` first")
     table = _table(config)
     console.print(table if table.row_count else f"nothing was opened to {config.party}: kmeans.reveal names others")
@@ -31,45 +32,46 @@ def show_results(config: JobConfig, console: Console) -> None:
 
 
 def write_assignments_csv(config: JobConfig, file: Path) -> None:
-    """The clusters of our rows as a CSV file."""
-    source = config.run_folder / ASSIGNMENTS
+    """Write the clusters of this party's rows as a CSV file."""
+    source = config.run_folder.assignments
     if not source.exists():
-        raise StorageError(
-            f"run {config.run!r} has opened no assignments to {config.party}: has it been trained, and does "
-            "kmeans.reveal.assignments name it?"
-        )
-    with replaced_file(file) as part:
+        todo = f"train it, with {config.party} in kmeans.reveal.assignments"
+        raise StorageError(f"run {config.run!r} has opened no assignments to {config.party}: {todo}")
+    with atomic_write(file) as part:
         pa.csv.write_csv(pa.parquet.read_table(source), part)
 
 
 def _table(config: JobConfig) -> Table:
-    """One column for each cluster."""
+    """A table with one column for each cluster."""
     clusters = config.required_kmeans.clusters
     shown = min(clusters, _CLUSTERS)
-    title = f"run {config.run!r}: what {config.party} has learned"
+    title = f"run {config.run!r}: results of {config.party}"
     table = Table("cluster", *map(str, range(shown)), title=title)
     if clusters > shown:
         table.caption = f"… and {clusters - shown:,} more clusters"
-    for name, cells in (*_sizes(config.run_folder, shown), *_centroids(config.run_folder, shown)):
+    if config.run_folder.assignments.exists():
+        table.add_row("our rows in it", *(f"{count:,}" for count in count_rows(config.run_folder, clusters)[:shown]))
+    for name, cells in _centroid_lines(config.run_folder, shown):
         table.add_row(name, *cells)
     return table
 
 
-def _sizes(folder: Path, shown: int) -> list[tuple[str, list[str]]]:
-    if not (folder / ASSIGNMENTS).exists():
-        return []
-    with pa.parquet.ParquetFile(folder / ASSIGNMENTS) as file:
-        labels = file.read(file.schema_arrow.names[-1:]).column(0)
-    return [("our rows in it", [f"{pc.sum(pc.equal(labels, i)).as_py() or 0:,}" for i in range(shown)])]
+def count_rows(folder: RunFolder, clusters: int) -> NDArray[np.int64]:
+    """Count the rows of each cluster in the opened assignments."""
+    counts = np.zeros(clusters, np.int64)
+    with pa.parquet.ParquetFile(folder.assignments) as file:
+        for batch in file.iter_batches(columns=file.schema_arrow.names[-1:]):
+            counts += np.bincount(batch.column(0).to_numpy(), minlength=clusters)
+    return counts
 
 
-def _centroids(folder: Path, shown: int) -> list[tuple[str, list[str]]]:
+def _centroid_lines(folder: RunFolder, shown: int) -> list[tuple[str, list[str]]]:
     """The first columns' centroids, in original units."""
-    if not (folder / CENTROIDS).exists():
+    if not folder.centroids.exists():
         return []
-    with pa.parquet.ParquetFile(folder / CENTROIDS) as file:
+    with pa.parquet.ParquetFile(folder.centroids) as file:
         names = file.schema_arrow.names[1:]
-        found = file.read(names[:_COLUMNS]).slice(0, shown)
-    lines = [(name, [f"{value:.4g}" for value in found.column(name).to_pylist()]) for name in found.column_names]
+        values = file.read(names[:_COLUMNS]).slice(0, shown)
+    lines = [(name, [f"{value:.4g}" for value in values.column(name).to_pylist()]) for name in values.column_names]
     more = len(names) - _COLUMNS
     return [*lines, *([(f"… and {more:,} more columns", [])] if more > 0 else [])]

@@ -6,58 +6,34 @@ Opened are, for each column, the lowest and highest value (minmax) or mean and d
 import json
 import logging
 import time
-from collections.abc import Sequence
-from functools import partial, reduce
 
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.crypto.wide_ring import add
-from veilmeans.io.sources.column_encoding import of_kind
+from veilmeans.crypto.wide_ring import WORDS
+from veilmeans.io.sources.column_encoding import columns_of_kind
 from veilmeans.io.sources.scaling import Scaling, scale_columns
-from veilmeans.io.sources.scan import Scan, raw_rows
+from veilmeans.io.sources.scan import Scan
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.schemas.config import JobConfig, kmeans_with_data
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.schemas.layout import Layout, ShardShape
-from veilmeans.transforms.kmeans.joint_statistics import (
-    MOMENTS,
-    bounds,
-    extremes,
-    low_and_high,
-    mean_and_deviation,
-    sums,
-)
-from veilmeans.transforms.offline.requirements import Over, StepShapes
-from veilmeans.transforms.rounds.executor import Tallies, counts_of, run_bare
+from veilmeans.transforms.kmeans import joint_statistics
+from veilmeans.transforms.rounds.executor import BareExecutor, OneElement, StageCosts, in_memory
 from veilmeans.transforms.rounds.party_context import PartyContext
-from veilmeans.transforms.rounds.protocol import Protocol, require
-from veilmeans.transforms.rounds.trace import Shapes
+from veilmeans.transforms.rounds.protocol import require
 
 log = logging.getLogger(__name__)
 
 
-def aggregate_work(job: KMeansConfig, layout: Layout) -> tuple[StepShapes, ...]:
-    """What the statistics ask of the triple store."""
-    if not job.aggregates or job.normalise.method != "minmax":
-        return ()
-    return (StepShapes(extremes(layout.parties), partial(_bounds_shape, layout), Over.ONE, first=True),)
-
-
 def opened_statistics(job: KMeansConfig) -> str:
-    """What the aggregate tells of each column, to all parties."""
+    """The statistics that the aggregate opens to all parties, for each column."""
     return "lowest and highest value" if job.normalise.method == "minmax" else "mean and deviation"
-
-
-def _bounds_shape(layout: Layout, block: ShardShape) -> Sequence[Shapes]:
-    del block
-    return [{"x": ((2, layout.total_features), "uint64")}] * layout.parties
 
 
 def aggregate_scaling(config: JobConfig, context: PartyContext, scan: Scan, rows: int) -> Scaling:
     """The common scale; opened once per run and kept in its folder."""
-    file = config.run_folder / "scale.json"
+    file = config.run_folder.joint_scaling
     if not file.exists():
         scaling = _open_scale(config, context, scan, rows)
         write_json(file, {"shift": scaling.shift, "factor": scaling.factor})
@@ -66,34 +42,29 @@ def aggregate_scaling(config: JobConfig, context: PartyContext, scan: Scan, rows
 
 
 def _open_scale(config: JobConfig, context: PartyContext, scan: Scan, rows: int) -> Scaling:
-    job, columns = kmeans_with_data(config), len(scan.columns)
+    job, columns = config.kmeans_with_data, len(scan.columns)
     log.info("opening to all parties: %s of each of %d columns, over all rows", opened_statistics(job), columns)
     if job.normalise.method == "minmax":
-        own = bounds(np.array(scan.low), np.array(scan.high), scan.columns)
-        opened = _open(config, context, extremes(config.me.count), own)
-        low, high = low_and_high(opened)
+        own = joint_statistics.encode_bounds(np.array(scan.low), np.array(scan.high), scan.columns)
+        low, high = joint_statistics.low_and_high(_open(config, context, own))
         return scale_columns(scan, "minmax", low.tolist(), high.tolist(), (), ())
-    own = _spread(scan, reduce(add, (sums(block, _numbers(scan)) for block in raw_rows(scan))))
-    opened = _open(config, context, MOMENTS, own)
-    mean, deviation = mean_and_deviation(opened, rows)
+    opened = _open(config, context, _sums_of_columns(scan))
+    mean, deviation = joint_statistics.mean_and_deviation(opened, rows)
     return scale_columns(scan, "zscore", (), (), mean.tolist(), deviation.tolist())
 
 
-def _open(config: JobConfig, context: PartyContext, protocol: Protocol, own: ring.Ring) -> ring.Ring:
-    """Σ_i ⟨x⟩_i of a statistics protocol, its costs in the run's report."""
-    tallies: Tallies = {}
-    start = time.perf_counter()
-    opened = require(run_bare(protocol, context.open(), {0: {"x": own}}, tallies)[0], "x")
-    RunReport(config.run_folder).add(time.perf_counter() - start, counts_of(tallies))
-    return opened
+def _open(config: JobConfig, context: PartyContext, own: ring.Ring) -> ring.Ring:
+    """Open the statistics of all rows from this party's own; their costs are in the run's report."""
+    costs, start = StageCosts(), time.perf_counter()
+    run = BareExecutor(OneElement(context), context.open(), costs)
+    step = joint_statistics.statistics_step(config.required_kmeans.normalise.method, config.me.count)
+    opened = joint_statistics.open_statistics(step, in_memory({"x": own}), run)
+    RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())
+    return require(opened[0], "x")
 
 
-def _numbers(scan: Scan) -> list[str]:
-    return [field.name for field in scan.fields if field.kind == "number"]
-
-
-def _spread(scan: Scan, found: ring.Ring) -> ring.Ring:
-    """Sums of numbers among those of all columns; of columns of 0 and 1, which are not scaled, nothing is told."""
-    every = np.zeros((*found.shape[:-1], len(scan.columns)), ring.DTYPE)
-    every[..., of_kind(scan.fields, "number")] = found
-    return every
+def _sums_of_columns(scan: Scan) -> ring.Ring:
+    """Put the sums of numeric columns among zeros for the columns of 0 and 1, which are not scaled."""
+    sums = np.zeros((WORDS, 2, len(scan.columns)), ring.DTYPE)
+    sums[..., columns_of_kind(scan.fields, "number")] = scan.required_sums
+    return sums

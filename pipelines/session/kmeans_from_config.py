@@ -1,24 +1,20 @@
-"""What a configured job computes, from its public parameters alone, and what that asks of the triple store."""
+"""The steps of a configured job and its needs of the triple store, from public parameters alone."""
 
-from functools import partial
 from math import ceil, log2
-from typing import Any
 
 from veilmeans.crypto.fixed_point import FRACTION_BITS
 from veilmeans.crypto.he.product_parameters import SchemeParameters
-from veilmeans.pipelines.session.joint_scaling import aggregate_work
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.digests import digest_of_values
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.schemas.layout import Layout, ShardShape, columns_per_shard
+from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
-from veilmeans.transforms.kmeans.column_sums import product_protocol
+from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.offline.requirements import StepShapes, StoreRequirements
+from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin_tree import ArgminTree
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
-from veilmeans.transforms.rounds.trace import Shapes
 
 _ROOM = 62
 """Values that are multiplied or truncated stay below 2^62."""
@@ -28,56 +24,38 @@ _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
 
 
-def store_requirements(config: JobConfig, chosen: ChosenEngines | None = None) -> StoreRequirements:
-    """The plan of the one job in a configuration, with the engines chosen for it."""
-    if config.kmeans is not None:
-        kmeans = kmeans_steps(config, chosen)
-        return kmeans.plan(aggregate_work(config.kmeans, kmeans.layout))
-    if config.sums is None:
-        raise ConfigError(f"the configuration of {config.party} has no job: add `kmeans:` or `sums:`")
-    rows = config.required_triples.rows
-    if rows is None:
-        raise ConfigError(f"the configuration of {config.party} needs triples.rows: how many rows the data have")
-    works = (StepShapes(product_protocol(0, 0), partial(_one_column, len(config.parties))),)
-    return StoreRequirements.of_rows(works, rows, config.engine.rows_per_shard)
+def traced_job(config: JobConfig, chosen: ChosenEngines | None = None) -> TracedJob:
+    """Trace the job of a configuration, with the engines chosen for it: what it asks of the triple store."""
+    return trace_job(kmeans_steps(config, chosen), statistics_method(config.required_kmeans))
 
 
-def total_rows(config: JobConfig) -> int:
-    """How many rows the job in a configuration has."""
-    return kmeans_steps(config).layout.total_rows if config.kmeans is not None else store_requirements(config).rows
+def statistics_method(job: KMeansConfig) -> str | None:
+    """The method by which joint statistics normalise, where there are some."""
+    return job.normalise.method if job.aggregates else None
 
 
 def job_digest(config: JobConfig) -> str:
-    """Equal for equal jobs and shapes; found before engines are chosen, so without the plan of a K-means job."""
-    if config.kmeans is None:
-        return store_requirements(config).digest()
-    kmeans, asked = kmeans_steps(config), [config.kmeans.engines_of(party) for party in config.parties]
-    extra = [stage.name for work in aggregate_work(config.kmeans, kmeans.layout) for stage in work.protocol.stages()]
-    sparse = [config.kmeans.sparse.get(party) for party in config.parties]
-    public = [None if each is None else each.model_dump() for each in (*asked, *sparse)]
-    return digest_of_values([kmeans, public, extra])
+    """A digest of a job's public parameters before engines are chosen: equal for equal jobs and shapes."""
+    job = config.required_kmeans
+    requested = [job.engines_of(party) for party in config.parties]
+    sparse = [job.sparse.get(party) for party in config.parties]
+    public = [None if each is None else each.model_dump() for each in (*requested, *sparse)]
+    return digest_of_values([kmeans_steps(config), public, statistics_method(job)])
 
 
 def store_iterations(config: JobConfig) -> int:
-    """How many iterations each run of the store may take."""
-    asked, job = config.triples.iterations if config.triples else None, config.kmeans
-    if job is not None and job.predict is not None:
-        return 1
-    return asked or (job.max_iter if job else 1)
-
-
-def _one_column(parties: int, block: ShardShape) -> list[Shapes]:
-    """What is asked for does not depend on how many columns a party has."""
-    return [{"x": ((block.rows, 1), "uint64")}] * parties
+    """The number of iterations that each run of the store may take."""
+    requested, job = config.triples.iterations if config.triples else None, config.required_kmeans
+    return 1 if job.predict is not None else requested or job.max_iter
 
 
 def layout_of(config: JobConfig, job: KMeansConfig) -> Layout:
-    """Who owns what."""
+    """The layout: the rows and columns that each party owns."""
     rows, features = (
         tuple(value[name] if isinstance(value, dict) else value for name in config.parties)
         for value in (job.rows, job.features)
     )
-    return Layout(job.layout == "vertical", rows, features, config.engine.rows_per_shard)
+    return Layout(job.layout == "vertical", rows, features, config.beam.rows_per_shard)
 
 
 def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMeansSteps:
@@ -88,24 +66,18 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     job = config.required_kmeans
     layout = layout_of(config, job)
     tree = _tree(job, layout)
-    centres = CentroidUpdate(
-        count_bits=layout.total_rows.bit_length(),
-        magnitude=_magnitude(job),
-        tol=0 if job.predict else job.tol,
-        inertia=bool(job.reveal.inertia),
-    )
-    _check_room(job, layout, centres)
+    tol = 0 if job.predict else job.tol
+    count_bits = layout.total_rows.bit_length()
+    centroid_update = CentroidUpdate(count_bits, magnitude=_magnitude(job), tol=tol, inertia=bool(job.reveal.inertia))
+    _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
-    predicts = job.predict is not None
-    return KMeansSteps(layout, job.clusters, tree, centres, columns_per_shard(job.clusters), engines, predicts)
+    columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
+    return KMeansSteps(layout, job.clusters, tree, centroid_update, columns, engines, job.predict is not None)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
     """The engines as configured, `beaver` where the planner is to choose."""
-    job = config.kmeans
-    if job is None:
-        return ()
-    asked = [job.engines_of(party) for party in config.parties]
+    asked = [config.required_kmeans.engines_of(party) for party in config.parties]
     return tuple(tuple("he" if name == "he" else "beaver" for name in (e.distance, e.update)) for e in asked)
 
 
@@ -115,10 +87,10 @@ def _magnitude(job: KMeansConfig) -> int:
 
 
 def he_bounds(config: JobConfig) -> HEBounds:
-    """What homomorphic products of a K-means job may assume."""
+    """The bounds within which homomorphic products of a job are exact."""
     job = config.required_kmeans
-    whole = tuple(party in job.sparse and job.sparse[party].whole for party in config.parties)
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), whole, store_iterations(config))
+    integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, store_iterations(config))
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:
@@ -149,8 +121,8 @@ def _tree(job: KMeansConfig, layout: Layout) -> ArgminTree:
     Centroids lie in an interval of width w, values in one that is wider by m on each side, W = w + 2m. For a value's
     distances a and b to two centroids δ apart, |a² − b²| = δ·|a + b| ≤ δ·(2·(w + m) − δ) ≤ w·W.
     """
-    values, centres = (high - low + 2**-10 for low, high in (job.interval, job.normalise.interval))
-    widest = _log2(layout.total_features, values, centres) + 2 * FRACTION_BITS
+    values, centroids = (high - low + 2**-10 for low, high in (job.interval, job.normalise.interval))
+    widest = _log2(layout.total_features, values, centroids) + 2 * FRACTION_BITS
     if widest >= 63:
         field, what = "kmeans.normalise.bound", "normalise (minmax or zscore), or lower the bound"
         if job.predict is not None:
@@ -168,7 +140,7 @@ def _tree(job: KMeansConfig, layout: Layout) -> ArgminTree:
     return ArgminTree(compare_bits=bits, drop=drop)
 
 
-def _check_room(job: KMeansConfig, layout: Layout, centres: CentroidUpdate) -> None:
+def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpdate) -> None:
     """Norms, the centroids' movement and the inertia must fit."""
     low, high = job.normalise.interval
     d, bound, within = layout.total_features, max(abs(low), abs(high)), _shown((low, high))
@@ -183,60 +155,42 @@ def _check_room(job: KMeansConfig, layout: Layout, centres: CentroidUpdate) -> N
             f"the movement of {job.clusters:,} centroids of {d:,} columns within {within} needs over 64 bits: "
             "lower kmeans.normalise.bound, or set kmeans.tol to 0"
         )
-    if centres.inertia and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
+    if centroid_update.inertia and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
         raise ConfigError("the inertia of so many rows does not fit in 64 bits: leave out kmeans.reveal.inertia")
-    if centres.count_bits > _COUNT_BITS:
+    if centroid_update.count_bits > _COUNT_BITS:
         raise ConfigError(f"{layout.total_rows:,} rows are too many: there can be {(1 << _COUNT_BITS) - 1:,}")
 
 
 def _log2(*factors: float) -> float:
-    """Of the factors' product, which may be too large or too small for a float."""
+    """log2 of a product of factors, which itself may be too large or too small for a float."""
     return sum(map(log2, factors))
 
 
 def _shown(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return f"[{low:g}, {high:g}]"
+    return f"[{interval[0]:g}, {interval[1]:g}]"
 
 
-LOCAL_FIELDS = {
-    "data", "id", "columns", "categories", "one_hot", "unseen", "multi_hot", "missing", "iterations_per_pipeline"
-}  # fmt: skip
-"""Fields of the job that are each party's own."""
-_ONLY_TRAINING = {"max_iter", "tol", "init"}
 _FEW_ROWS = 1 << 17
-"""Up to so many rows an iteration is one element."""
+"""Up to this many rows an iteration is one element."""
 _ITERATIONS = 10
-"""In one pipeline, where each is one call."""
+"""Iterations in one pipeline, where each is one call."""
 
 
 def runs_in_one_call(config: JobConfig, kmeans: KMeansSteps) -> bool:
-    """Whether all rounds of an iteration run in one call here."""
-    rounds = config.engine.rounds
-    return rounds == "whole" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
-
-
-def not_agreed(job: KMeansConfig) -> dict[str, Any]:
-    """The fields that parties need not have alike, as pydantic excludes them."""
-    if job.predict is None:
-        return dict.fromkeys({*LOCAL_FIELDS, "predict"}, True)
-    return {**dict.fromkeys(LOCAL_FIELDS | _ONLY_TRAINING, True), "predict": {"outside"}}
+    """True if all rounds of an iteration run in one call at this party."""
+    rounds = config.beam.rounds
+    return rounds == "one_call" or (rounds == "auto" and kmeans.layout.total_rows <= _FEW_ROWS)
 
 
 def check_command(config: JobConfig, predicts: bool) -> None:
     """Refuse a configuration that is for the other command."""
-    predict = config.required_kmeans.predict
+    run, predict = config.run, config.required_kmeans.predict
     if predict is not None and not predicts:
-        raise ConfigError(
-            f"run {config.run!r} predicts with the model {predict.model!r} (kmeans.predict): run `veilmeans predict`"
-        )
+        raise ConfigError(f"run {run!r} predicts with {predict.model!r} (kmeans.predict): run `veilmeans predict`")
     if predict is None and predicts:
-        raise ConfigError(
-            f"run {config.run!r} trains: run `veilmeans train`, or, to predict with it, write a configuration for new "
-            "rows with `veilmeans predict --new`"
-        )
+        raise ConfigError(f"run {run!r} trains: run `veilmeans train`; for new rows, `veilmeans config predict`")
 
 
-def iterations_per_pipeline(config: JobConfig, whole: bool) -> int:
-    """How many iterations are one pipeline."""
-    return config.required_kmeans.iterations_per_pipeline or (_ITERATIONS if whole else 1)
+def iterations_per_pipeline(config: JobConfig, one_call: bool) -> int:
+    """The number of iterations in one pipeline."""
+    return config.required_kmeans.iterations_per_pipeline or (_ITERATIONS if one_call else 1)

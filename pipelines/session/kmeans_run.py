@@ -1,27 +1,28 @@
-"""A party's side of a run, training or prediction, from what can be checked alone to the farewell."""
+"""One party's side of a training or a prediction, from the checks that it makes alone to the farewell."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.exchange.handshake import check_bindings, shake_hands
+from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.storage.encoded_shards import EncodedData
-from veilmeans.io.storage.result_files import RESULT
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.agreed_terms import check_ids, train_terms
 from veilmeans.pipelines.session.joint_scaling import aggregate_scaling
-from veilmeans.pipelines.session.kmeans_from_config import check_command, kmeans_steps, not_agreed, runs_in_one_call
+from veilmeans.pipelines.session.kmeans_from_config import check_command, kmeans_steps, runs_in_one_call
 from veilmeans.pipelines.session.own_data import check_integer_valued, encode_data, local_scaling, scan_data
 from veilmeans.pipelines.session.result_opening import reveal_results
 from veilmeans.pipelines.session.session import binding_of, exchange_farewells, farewell_received, open_session
 from veilmeans.pipelines.session.trained_model import FinishedRun, TrainedModel, load_model
 from veilmeans.pipelines.session.triple_claim import check_claim, claim_triples, open_store, store_engines
-from veilmeans.schemas.config import JobConfig, kmeans_with_data
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config_fields import bound_fields
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.transforms.kmeans.party_state import PartyJob
@@ -31,11 +32,11 @@ from veilmeans.transforms.rounds.party_context import PartyContext
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """A party before the handshake: its data are read and its store is there. `model`: of a prediction."""
+    """A run before its handshake: the data are scanned, the triple store is there. `model`: of a prediction."""
 
     config: JobConfig
     job: KMeansConfig
-    kmeans: KMeansSteps
+    steps: KMeansSteps
     scan: Scan
     scaling: Scaling | None
     store: TripleStore
@@ -45,11 +46,11 @@ class CheckedRun:
 
 
 RunPipelines = Callable[[Exchange, CheckedRun, PartyJob, EncodedData, RunReport], int]
-"""All pipelines of a run from a party's seat; how many iterations it took."""
+"""Run all pipelines of a run; return the number of iterations."""
 
 
-def run_kmeans(config: JobConfig, predicts: bool, play: RunPipelines) -> Path:
-    """Take part in a run, from what can be checked alone to the farewell; the folder with the results.
+def run_kmeans(config: JobConfig, predicts: bool, run_pipelines: RunPipelines) -> Path:
+    """Take part in a run; return the folder with its results.
 
     A party that has its results stays until its peers have theirs: they may have to hear from it again.
     """
@@ -57,63 +58,58 @@ def run_kmeans(config: JobConfig, predicts: bool, play: RunPipelines) -> Path:
     ready = check_run(config.online())
     config = ready.config
     if farewell_received(config):
-        return config.run_folder
+        return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
     with open_session(config) as exchange:
-        _agree(exchange, ready)
+        check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
+        exchange_terms(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
         report = RunReport(config.run_folder)
         report.begin(config)
-        job, prepared, scaling = _take_seat(exchange, ready)
-        done = play(exchange, ready, job, prepared, report)
+        job, prepared, scaling = _begin(exchange, ready)
+        done = run_pipelines(exchange, ready, job, prepared, report)
         _finish(exchange, ready, job, done, scaling)
         report.end()
-    return config.run_folder
-
-
-def _agree(exchange: Exchange, ready: CheckedRun) -> None:
-    """The handshake with all peers, after which the run is bound."""
-    config = ready.config
-    check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
-    shake_hands(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
+    return config.run_folder.path
 
 
 def _finish(exchange: Exchange, ready: CheckedRun, job: PartyJob, done: int, scaling: Scaling) -> None:
-    """Keep what the run was, open what the policy names, and say farewell."""
+    """Save the finished run, open what the policy names, and say farewell."""
     config, scan = ready.config, ready.scan
     ended = FinishedRun(config, job, done, scaling, scan.columns, scan.id, scan.encoding)
     ended.save()
-    if not (config.run_folder / RESULT).exists():
+    if not config.run_folder.result.exists():
         reveal_results(ended, ready.job.reveal)
-    exchange_farewells(exchange, config, iteration=done + 1, patience=job.context.patience)
+    exchange_farewells(exchange, config, iteration=done + 1, extra_timeout_s=job.context.extra_timeout_s)
 
 
 def check_run(config: JobConfig, folder: Path | None = None) -> CheckedRun:
-    """All that can be checked alone: configuration, data, store, and that the run was not begun on other terms.
+    """Check all that a party can check alone: configuration, data, store, and the terms of an earlier start.
 
-    `folder`: where data are prepared instead of our storage.
+    `folder`: the folder for encoded data, instead of the configured storage.
     """
-    job, model = kmeans_with_data(config), load_model(config)
-    kmeans_steps(config)  # a mistake in the configuration is told before one in the data
-    scan = scan_data(config, folder)
-    scaling = local_scaling(config, scan)
+    job, model = config.kmeans_with_data, load_model(config)
+    kmeans_steps(config)  # fails on a mistake in the configuration before one in the data
+    scan = scan_data(config, model)
+    scaling = local_scaling(config, scan, model)
     if scaling is not None:
         check_integer_valued(config, encode_data(config, scan, scaling, folder))
     store = open_store(config, job.iterations)
     engines = store_engines(config, store)
-    kmeans = kmeans_steps(config, engines)
-    agreed = job.model_dump_json(exclude={**not_agreed(job), "reveal": True})
-    binding = binding_of(config, bytes.fromhex(scan.digest), f"{agreed}{model.digest() if model else ''}")
-    terms = train_terms(config, job, scan, engines, binding, model)
-    check_bindings(config.run_folder, config.party, terms)
-    return CheckedRun(config, job, kmeans, scan, scaling, store, binding, terms, model)
+    steps = kmeans_steps(config, engines)
+    bound = json.dumps(bound_fields(job, job.command), sort_keys=True)
+    binding = binding_of(config, bytes.fromhex(scan.digest), f"{bound}{model.digest() if model else ''}")
+    terms = train_terms(config, scan, engines, binding, model)
+    check_bound_terms(config.run_folder, config.party, terms)
+    return CheckedRun(config, job, steps, scan, scaling, store, binding, terms, model)
 
 
-def _take_seat(exchange: Exchange, ready: CheckedRun) -> tuple[PartyJob, EncodedData, Scaling]:
-    """Claim a part of the store; the job at this party's seat, its data as they are encoded, and their scale."""
-    config, kmeans, scan = ready.config, ready.kmeans, ready.scan
+def _begin(exchange: Exchange, ready: CheckedRun) -> tuple[PartyJob, EncodedData, Scaling]:
+    """Claim a part of the triple store and encode the data; return the job, the encoded data and their scaling."""
+    config, steps, scan = ready.config, ready.steps, ready.scan
     number = claim_triples(exchange, config, ready.store, ready.binding)
-    context = PartyContext(config, ready.binding, store_number=number, patience=kmeans.engines.patience(kmeans.layout))
-    scaling = ready.scaling or aggregate_scaling(config, context, scan, kmeans.layout.total_rows)
+    extra = steps.engines.extra_timeout_s(steps.layout)
+    context = PartyContext(config, ready.binding, store_number=number, extra_timeout_s=extra)
+    scaling = ready.scaling or aggregate_scaling(config, context, scan, steps.layout.total_rows)
     prepared = encode_data(config, scan, scaling)
     check_integer_valued(config, prepared)
-    return PartyJob(kmeans, context, prepared.folder, runs_in_one_call(config, kmeans)), prepared, scaling
+    return PartyJob(steps, context, prepared.folder, runs_in_one_call(config, steps)), prepared, scaling

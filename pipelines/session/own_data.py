@@ -7,52 +7,48 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from veilmeans.io.sources.column_encoding import HOT, EncodingRules, of_kind
+from veilmeans.io.sources.column_encoding import HOT, EncodingRules, columns_of_kind
 from veilmeans.io.sources.encode import REFUSE_OUT_OF_RANGE, OutOfRange, encode_source
 from veilmeans.io.sources.scaling import Scaling, check_zeros, scale_columns
 from veilmeans.io.sources.scan import Scan, scan_source
 from veilmeans.io.storage.encoded_shards import EncodedData
-from veilmeans.pipelines.session.trained_model import load_model
-from veilmeans.schemas.column_names import brief
-from veilmeans.schemas.config import JobConfig, declared_shape, kmeans_with_data
+from veilmeans.pipelines.session.trained_model import TrainedModel
+from veilmeans.schemas.column_names import list_briefly
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError
+from veilmeans.schemas.run_folder import StorageFolder
+from veilmeans.transforms.kmeans.joint_statistics import moment_sums
 
-_HOW = "`veilmeans inspect` tells the command that corrects it"
+_HOW = "`veilmeans inspect` shows the command that corrects it"
 
 
-def scan_data(config: JobConfig, storage: Path | None = None) -> Scan:
-    """A first pass over the data: what there is, and that it is what the configuration says.
-
-    `storage`: where it is kept instead of our own.
-    """
-    job = kmeans_with_data(config)
-    rows, features = declared_shape(config, job)
-    scan = scan_own_data(config, storage)
+def scan_data(config: JobConfig, model: TrainedModel | None) -> Scan:
+    """Scan this party's data and check that they are as the configuration declares; `model`: of a prediction."""
+    job = config.kmeans_with_data
+    rows, features = config.declared_shape
+    scan = scan_own_data(config, model)
     if scan.rows != rows:
         raise InputError(f"{job.data} of {config.party} has {scan.rows:,} rows, and kmeans.rows is {rows:,}; {_HOW}")
     if len(scan.columns) != features:
-        raise InputError(
-            f"{job.data} of {config.party} has {len(scan.columns):,} columns "
-            f"({brief(scan.columns)}), and kmeans.features is {features:,}; {_HOW}"
-        )
+        columns = f"{len(scan.columns):,} columns ({list_briefly(scan.columns)})"
+        raise InputError(f"{job.data} of {config.party} has {columns}, and kmeans.features is {features:,}; {_HOW}")
     return scan
 
 
-def scan_own_data(config: JobConfig, storage: Path | None = None) -> Scan:
-    """The first pass, whatever the configuration says about rows and columns."""
-    job = kmeans_with_data(config)
-    FileSystems.set_options(PipelineOptions(list(config.engine.options)))
-    treatment = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
-    _, features = declared_shape(config, job)
-    model = load_model(config)
-    known = None if model is None else model.fields(job)
-    folder = _folder(storage or config.storage)
-    return scan_source(job.data or "", job.columns, job.id, folder, features, treatment, known)
+def scan_own_data(config: JobConfig, model: TrainedModel | None) -> Scan:
+    """Scan this party's data, whatever the configuration declares about rows and columns."""
+    job = config.kmeans_with_data
+    FileSystems.set_options(PipelineOptions(list(config.beam.options)))
+    rules = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
+    _, features = config.declared_shape
+    model_fields = None if model is None else model.fields(job)
+    exact_sums = moment_sums if job.aggregates and job.normalise.method == "zscore" else None
+    return scan_source(job.data or "", job.columns, job.id, features, rules, model_fields, exact_sums)
 
 
-def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
-    """How our columns are normalised, or None where that depends on the others' rows."""
-    normalise, model = kmeans_with_data(config).normalise, load_model(config)
+def local_scaling(config: JobConfig, scan: Scan, model: TrainedModel | None) -> Scaling | None:
+    """The scaling of this party's columns, or None where it depends on the others' rows."""
+    normalise = config.kmeans_with_data.normalise
     if model is not None:
         return model.scaling
     if normalise.aggregate:
@@ -60,48 +56,41 @@ def local_scaling(config: JobConfig, scan: Scan) -> Scaling | None:
         return None
     low, high = scan.low, scan.high
     if normalise.ranges is not None:
-        ranges = dict.fromkeys(compress(scan.columns, of_kind(scan.fields, *HOT)), (0.0, 1.0)) | normalise.ranges
+        hot = compress(scan.columns, columns_of_kind(scan.fields, *HOT))
+        ranges = dict.fromkeys(hot, (0.0, 1.0)) | normalise.ranges
         missing = [column for column in scan.columns if column not in ranges]
         if missing:
             raise ConfigError(f"kmeans.normalise.ranges has nothing for the column {missing[0]!r}")
-        low = tuple(ranges[column][0] for column in scan.columns)
-        high = tuple(ranges[column][1] for column in scan.columns)
+        low, high = zip(*(ranges[column] for column in scan.columns), strict=True)
         _check_from_zero(scan, low)
     return scale_columns(scan, normalise.method, low, high, scan.mean, scan.deviation)
 
 
 def _check_from_zero(scan: Scan, low: tuple[float, ...]) -> None:
-    """Zeros of a sparse matrix stay zeros only where a range begins there."""
-    moved = of_kind(scan.fields, "matrix") & (np.array(low) != 0)
+    """Refuse a range that does not begin at 0 for a sparse matrix, whose zeros must stay zeros."""
+    moved = columns_of_kind(scan.fields, "matrix") & (np.array(low) != 0)
     if moved.any():
         name = scan.columns[int(moved.argmax())]
-        raise ConfigError(
-            f"kmeans.normalise.ranges of the column {name!r} must begin at 0: {scan.source} is sparse, "
-            "and its zeros stay zeros"
-        )
+        raise ConfigError(f"kmeans.normalise.ranges of {name!r} must begin at 0 to keep zeros: {scan.source} is sparse")
 
 
 def encode_data(config: JobConfig, scan: Scan, scaling: Scaling, storage: Path | None = None) -> EncodedData:
-    """The second pass: encoded shards, unless they are there already."""
-    job = kmeans_with_data(config)
-    beyond = REFUSE_OUT_OF_RANGE
+    """Encode this party's data into shards, unless they are there already."""
+    job = config.kmeans_with_data
+    out_of_range = REFUSE_OUT_OF_RANGE
     if job.predict is not None:
-        advice = "raise kmeans.predict.margin at all parties, or set kmeans.predict.outside to clip"
-        beyond = OutOfRange(job.predict.outside == "clip", advice)
-    folder = _folder(storage or config.storage)
-    return encode_source(scan, scaling, job.interval, config.engine.rows_per_shard, folder, beyond)
+        advice = "raise kmeans.predict.margin at all parties, or set kmeans.predict.out_of_range to clip"
+        out_of_range = OutOfRange(job.predict.out_of_range == "clip", advice)
+    folder = StorageFolder(storage or config.storage).prepared.path
+    return encode_source(scan, scaling, job.interval, config.beam.rows_per_shard, folder, out_of_range)
 
 
 def check_integer_valued(config: JobConfig, prepared: EncodedData) -> None:
-    """Refuse fractions where all were told that our normalised values are whole numbers."""
-    job = kmeans_with_data(config)
-    told = job.sparse.get(config.party)
-    if told is not None and told.whole and not prepared.whole:
+    """Refuse fractions where kmeans.sparse declares this party's normalised values to be integers."""
+    job = config.kmeans_with_data
+    declared = job.sparse.get(config.party)
+    if declared is not None and declared.integer_valued and not prepared.integer_valued:
         raise InputError(
-            f"kmeans.sparse.{config.party}.whole is true, and {job.data} has normalised values that are no whole "
-            "numbers: set it to false in all parties' configurations"
+            f"kmeans.sparse.{config.party}.integer_valued is true, and {job.data} has normalised values with a "
+            "fraction: set it to false in all parties' configurations"
         )
-
-
-def _folder(storage: Path) -> Path:
-    return storage / "prepared"

@@ -7,8 +7,8 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -25,25 +25,19 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import RevealConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.open_results import OPENED, RevealPolicy, _build, open_centroids
-from veilmeans.transforms.kmeans.party_state import checkpoints_of, has_stopped, read_centroids
-from veilmeans.transforms.rounds.executor import Tallies, counts_of, run_bare
+from veilmeans.schemas.run_folder import OPENED
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of, has_stopped, read_centroids
+from veilmeans.transforms.rounds.beam_executor import RunDescription
+from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, in_memory
 
 
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
-    """The policy by the parties' places."""
-
-    def members(names: Sequence[str]) -> frozenset[int]:
-        return frozenset(config.parties.index(name) for name in names)
-
-    return RevealPolicy(
-        layout,
-        members(reveal.assignments),
-        members(reveal.centroids),
-        reveal.columns == "all",
-        members(reveal.inertia),
-        f"-{policy_digest(reveal)}",
+    """The policy with parties by their index."""
+    assignments, centroids, inertia = (
+        frozenset(map(config.parties.index, names)) for names in (reveal.assignments, reveal.centroids, reveal.inertia)
     )
+    return RevealPolicy(layout, assignments, centroids, reveal.columns == "all", inertia, f"-{policy_digest(reveal)}")
 
 
 def policy_digest(reveal: RevealConfig) -> str:
@@ -52,39 +46,43 @@ def policy_digest(reveal: RevealConfig) -> str:
 
 
 def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, object]:
-    """Open what the policy names; what this party got, as written to `result.json`."""
+    """Open what the policy names; return what this party learnt, as written to its result file."""
     config, start = finished.config, time.perf_counter()
-    policy = policy_of(config, finished.job.kmeans.layout, reveal)
+    policy = policy_of(config, finished.job.steps.layout, reveal)
     checkpoint = read_shares(finished, policy, checkpoints_of(finished.job.context.open()))
     require_inertia(finished, policy, checkpoint)
     stages: dict[str, dict[str, int]] = {}
-    found = _told(finished, checkpoint)
+    result = _run_facts(finished, checkpoint)
     if policy.assignments:
-        stages |= counters(run_pipeline(config, partial(_build, finished.seated(), policy)))
+        stages |= counters(run_pipeline(config, partial(_build, finished.at_the_end(), policy)))
         if config.me.index in policy.assignments:
-            found["assignments"] = str(_write_assignments(finished))
+            written = write_assignments(config.run_folder, finished.id or "row", _labelled(finished))
+            result["assignments"] = str(written)
     if policy.centroids or policy.inertia:
-        opened, tallies = _open_centres(finished, policy, checkpoint)
-        stages |= counts_of(tallies)
-        found |= _write_centres(finished, policy, opened)
-    write_result(config.run_folder, found)
+        opened, costs = _open_centroids(finished, policy, checkpoint)
+        stages |= costs.counts()
+        result |= _write_opened(finished, policy, opened)
+    write_result(config.run_folder, result)
     report = RunReport(config.run_folder)
     report.add(time.perf_counter() - start, stages)
     report.add_opening(reveal.model_dump(mode="json"))
-    return found
+    return result
 
 
-def _told(finished: FinishedRun, checkpoint: Arrays) -> dict[str, object]:
-    """What a result says besides what was opened."""
-    config = finished.config
-    predict = config.required_kmeans.predict
+def _build(job: PartyJob, policy: RevealPolicy, pipeline: beam.Pipeline) -> None:
+    _ = pipeline | beam.Create([0]) | "Open" >> RunDescription(job, partial(open_assignments, policy), job.one_call)
+
+
+def _run_facts(finished: FinishedRun, checkpoint: Arrays) -> dict[str, object]:
+    """The facts about a run that stand in its result beside what was opened."""
+    run, predict = finished.config.run, finished.config.required_kmeans.predict
     if predict is not None:
-        return {"run": config.run, "model": predict.model}
-    return {"run": config.run, "iterations": finished.done, "stopped": has_stopped(checkpoint)}
+        return {"run": run, "model": predict.model}
+    return {"run": run, "iterations": finished.done, "stopped": has_stopped(checkpoint)}
 
 
 def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints) -> Arrays:
-    """The last checkpoint, and the centroids as "mu" where they are opened; damage is told before anything is sent."""
+    """Read the last checkpoint, and the centroids as "mu" where they are opened; fail on damage first."""
     checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
@@ -99,44 +97,40 @@ def require_inertia(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arr
         )
 
 
-def _write_assignments(finished: FinishedRun) -> Path:
-    """The rows that this party has, with their clusters."""
-    return write_assignments(finished.config.run_folder, finished.id or "row", _labelled(finished))
-
-
 def _labelled(finished: FinishedRun) -> Iterator[tuple[pa.Array, Array]]:
+    """Yield the ids of the rows that this party has, with their clusters."""
     store, me = checkpoints_of(finished.job.context.open()), finished.config.me.index
-    for shard in finished.job.shards:
-        place = finished.job.place(shard)
-        if place.owner in (None, me):
-            labels = store.read_shard(OPENED, shard)["label"]
-            yield read_ids(finished.job.prepared, place.index), labels
+    for shard, row_shard in enumerate(finished.job.row_shards):
+        if row_shard.owner in (None, me):
+            yield read_ids(finished.job.encoded, row_shard.index), store.read_shard(OPENED, shard)["label"]
 
 
-def _open_centres(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, Tallies]:
+def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, StageCosts]:
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer("\n".join(finished.columns).encode(), np.uint8),
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
-    tallies: Tallies = {}
-    return run_bare(open_centroids(policy), finished.seated().context.open(), {0: state}, tallies)[0], tallies
+    job, costs = finished.at_the_end(), StageCosts()
+    run = BareExecutor(job, job.context.open(), costs)
+    return open_centroids(policy, in_memory(state), run)[0], costs
 
 
-def _write_centres(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:
+    """Write the opened centroids in original units; return what the result says of them and of the inertia."""
+    result: dict[str, object] = {}
     if "total" in opened:
-        found["inertia"] = max(0.0, float(fixed.decode(opened["total"])[0]))
-    if "centres" in opened:
+        result["inertia"] = max(0.0, float(fixed.decode(opened["total"])[0]))
+    if "centroids" in opened:
         scaling, columns = _scale_and_names(finished, policy, opened)
-        centres = scaling.original(fixed.decode(opened["centres"]))
-        found["centroids"] = str(write_centroids(finished.config.run_folder, columns, centres))
-    return found
+        centroids = scaling.original(fixed.decode(opened["centroids"]))
+        result["centroids"] = str(write_centroids(finished.config.run_folder, columns, centroids))
+    return result
 
 
 def _scale_and_names(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> tuple[Scaling, Sequence[str]]:
-    """How to read the opened columns: by my own scale, or by everyone's."""
+    """The scaling and names of the opened columns: this party's own, or all parties'."""
     config = finished.config
     if not policy.opens_scale(config.me.index):
         return finished.scaling, finished.columns

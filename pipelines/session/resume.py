@@ -1,12 +1,11 @@
-"""Going on after a mishap: from this party's newest checkpoint, with the messages that have come since.
+"""Resume a run after a failure: from this party's newest checkpoint, with the messages that have come since.
 
-A message is durable with its recipient before the sender goes on, and is dropped only when every party has a later
-checkpoint. So each party goes on from its own newest checkpoint, whatever the others do, and sends the same bytes
+A message is durable with its recipient before the sender continues, and is dropped only when every party has a later
+checkpoint. So each party resumes from its own newest checkpoint, whatever the others do, and sends the same bytes
 again.
 """
 
 import logging
-from pathlib import Path
 
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.atomic_files import write_text
@@ -18,38 +17,30 @@ log = logging.getLogger(__name__)
 
 
 def newest_checkpoint(config: JobConfig, job: PartyJob) -> int:
-    """How many iterations are done (-1: none has begun), if the messages after them are still there."""
+    """The number of iterations done (-1: none has begun), if the messages after them are still there."""
     newest = checkpoints_of(job.context.open()).newest()
-    mark = _collected(config)
-    needed = _number(mark) if mark.exists() else -1
+    mark = config.run_folder.dropped
+    try:
+        needed = int(mark.read_text()) if mark.exists() else -1
+    except (OSError, ValueError):
+        raise StorageError(f"{mark} cannot be read: restore it from a backup, or use a new run id") from None
     if newest < needed:
         raise StorageError(
             f"run {config.run!r} has been at iteration {needed}, and its newest checkpoint in {config.run_folder} is "
-            f"{f'of iteration {newest}' if newest >= 0 else 'gone'}: restore it from a backup, or start a new run id"
+            f"{f'of iteration {newest}' if newest >= 0 else 'gone'}: restore it from a backup, or use a new run id"
         )
     if newest > 0:
-        log.info("going on after iteration %d", newest)
+        log.info("resuming after iteration %d", newest)
     return newest
 
 
-def _number(mark: Path) -> int:
-    try:
-        return int(mark.read_text())
-    except (OSError, ValueError):
-        raise StorageError(f"{mark} cannot be read: restore it from a backup, or start a new run id") from None
-
-
 def drop_messages(exchange: Exchange, config: JobConfig, before: int) -> None:
-    """Drop the messages of iterations to which nobody goes back.
+    """Drop the messages of iterations from which nobody resumes.
 
     Who has sent us something in an iteration has its checkpoint, so nobody needs messages of those before; the ones of
     one more iteration stay, so that a damaged newest checkpoint may be removed.
     """
     if before < 1:
         return
-    write_text(_collected(config), str(before))
-    exchange.collect(config.run, before=before)
-
-
-def _collected(config: JobConfig) -> Path:
-    return config.run_folder / "collected"
+    write_text(config.run_folder.dropped, str(before))
+    exchange.drop_messages(config.run, before=before)

@@ -1,10 +1,9 @@
-"""What every job of a party does around its pipeline: take the seat, shake hands, say farewell."""
+"""The frame of every job of a party: its gateway and exchange, the binding of a run, the farewell."""
 
 import hmac
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
 
@@ -24,11 +23,11 @@ FAREWELL = "farewell"
 
 @contextmanager
 def open_session(config: JobConfig) -> Iterator[Exchange]:
-    """The party's gateway is open and its exchange connected."""
+    """Open the party's gateway and connect its exchange, for as long as the job runs."""
     try:
-        config.run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        config.run_folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise disk_error(config.run_folder, error) from None
+        raise disk_error(config.run_folder.path, error) from None
     with embedded_gateway(config):
         exchange = open_exchange(config)
         exchange.forget_refusal(config.run)
@@ -36,16 +35,16 @@ def open_session(config: JobConfig) -> Iterator[Exchange]:
 
 
 def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
-    """A keyed digest of data and job: equal if they are equal, and telling nothing to who lacks the seed."""
+    """A keyed digest of data and job: it reveals nothing without the seed, and changes when they do."""
     key = prg.derive(read_secret(config.seed), "binding")
     return hmac.digest(key, digest + job.encode(), "sha256").hex()
 
 
-def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, patience: float = 0.0) -> bool:
-    """Tell the peers that we have what we need, wait until they have, drop the run's messages; whether all have.
+def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, extra_timeout_s: float = 0.0) -> bool:
+    """Exchange farewells with all peers, then drop the run's messages; return whether all peers have said farewell.
 
-    A party must not close its gateway while a peer may still have to send again. `patience`: for how many seconds
-    longer than configured it may be busy.
+    A party must not close its gateway while a peer may still have to send again. `extra_timeout_s`: seconds by which a
+    peer may be busy for longer than configured.
     """
     where = Address(config.run, iteration, FAREWELL, 0)
     nothing = {"done": np.ones(1, np.uint8)}
@@ -54,22 +53,18 @@ def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, pa
             exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), nothing)])
     try:
         for peer in config.peers:
-            get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s + patience)
+            get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s + extra_timeout_s)
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
         return False
-    _farewell_mark(config).touch()
-    exchange.collect(config.run, before=iteration)
+    config.run_folder.farewell.touch()
+    exchange.drop_messages(config.run, before=iteration)
     return True
 
 
 def farewell_received(config: JobConfig) -> bool:
-    """Whether every member of the run has said farewell: nobody needs us any more."""
-    done = _farewell_mark(config).exists()
+    """True if every member of the run has said farewell: no peer needs this party any more."""
+    done = config.run_folder.farewell.exists()
     if done:
         log.info("run %s is finished already", config.run)
     return done
-
-
-def _farewell_mark(config: JobConfig) -> Path:
-    return config.run_folder / "farewell"

@@ -10,64 +10,59 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.exchange.handshake import earlier_handshake
-from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, TableEncoding, names_of
+from veilmeans.io.exchange.handshake import stored_terms
+from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, TableEncoding, encoded_names
 from veilmeans.io.sources.scaling import Scaling
-from veilmeans.io.sources.source_files import kind_of
+from veilmeans.io.sources.source_files import format_of
 from veilmeans.io.sources.sparse_matrices import parse_column_ranges
 from veilmeans.io.storage.atomic_files import write_json
-from veilmeans.io.storage.checkpoints import centroids, checkpoint_file
-from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, not_agreed, runs_in_one_call
+from veilmeans.io.storage.checkpoints import centroids
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.schemas.column_names import from_ranges, ranges_of
-from veilmeans.schemas.config import JobConfig, kmeans_with_data
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config_fields import bound_fields, model_fields
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.rounds.party_context import PartyContext
-
-_ALIKE = ("layout", "features", "clusters", "normalise")
-"""Fields of the job in which a prediction is as its model."""
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained run at one party. `together`: equal at parties that trained it with each other, and tells nothing."""
+    """A trained run at one party. `training_digest`: equal at the parties of one training; it reveals nothing else."""
 
     run: str
-    folder: Path
+    folder: RunFolder
     binding: str
     iterations: int
     encoding: TableEncoding
     scaling: Scaling
-    together: str
+    training_digest: str
 
     def fields(self, job: KMeansConfig) -> tuple[ColumnEncoding, ...]:
-        """What the columns of new rows become."""
+        """The encoding of the columns of new rows."""
         treatment = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
         _check_columns(self.run, job, self.encoding.fields)
-        return self.encoding.again(treatment)
+        return self.encoding.for_new_rows(treatment)
 
     def digest(self) -> str:
-        """Of the shares as they lie on disk: a prediction's masks are for these and no others."""
-        found = hashlib.sha256(self.binding.encode())
-        files = sorted((self.folder / centroids(self.iterations)).glob("*.arrow"))
+        """A digest of the shares on disk: a prediction's masks are bound to these shares."""
+        digest = hashlib.sha256(self.binding.encode())
+        kind = centroids(self.iterations)
+        files = [self.folder.shard(kind, number) for number in self.folder.shard_numbers(kind)]
         try:
-            for file in (checkpoint_file(self.folder, self.iterations), *files):
-                found.update(file.read_bytes())
+            for file in (self.folder.checkpoint(self.iterations), *files):
+                digest.update(file.read_bytes())
         except OSError as error:
             raise StorageError(f"{error.filename} cannot be read: restore it from a backup") from None
-        return found.hexdigest()
-
-
-def finished_run_file(config: JobConfig) -> Path:
-    """Where a finished run says what it was."""
-    return config.run_folder / "finished.json"
+        return digest.hexdigest()
 
 
 def read_finished_run(config: JobConfig) -> dict[str, Any]:
-    """What a finished run was; a StorageError if it is not here."""
-    file = finished_run_file(config)
+    """Read what a finished run has saved; raise a StorageError if it is not here."""
+    file = config.run_folder.finished
     try:
         content: dict[str, Any] = json.loads(file.read_text())
     except FileNotFoundError:
@@ -91,43 +86,28 @@ def load_model(config: JobConfig) -> TrainedModel | None:
     job = config.required_kmeans
     if job.predict is None:
         return None
-    place = model_config(config)
-    if not finished_run_file(place).exists():
-        raise StorageError(f"the model {place.run!r} is not trained here: run `veilmeans train` with it first")
-    saved = read_finished_run(place)
-    if saved["job"].get("predict") is not None:
-        raise ConfigError(f"kmeans.predict.model: the run {place.run!r} is a prediction itself; name what was trained")
+    trained = model_config(config)
+    if not trained.run_folder.finished.exists():
+        raise StorageError(f"the model {trained.run!r} is not trained here: run `veilmeans train` with it first")
+    saved = read_finished_run(trained)
+    if "predict.model" in saved["job"]:
+        raise ConfigError(f"kmeans.predict.model: the run {trained.run!r} is a prediction itself; name a training")
     if "encoding" not in saved:
-        raise StorageError(
-            f"the model {place.run!r} was trained by an older veilmeans, which did not keep how rows became columns: "
-            "train it again under a new name"
-        )
-    _check_alike(config, saved)
-    return TrainedModel(
-        place.run,
-        place.run_folder,
-        saved["binding"],
-        saved["iterations"],
-        TableEncoding.from_json(saved["encoding"]),
-        Scaling(tuple(saved["shift"]), tuple(saved["factor"])),
-        _together(place, saved["binding"]),
-    )
+        raise StorageError(f"the model {trained.run!r} is of an older veilmeans: train it again under a new name")
+    _check_kept_fields(config, saved)
+    binding, encoding = saved["binding"], TableEncoding.from_json(saved["encoding"])
+    scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
+    digest = _training_digest(trained, binding)
+    return TrainedModel(trained.run, trained.run_folder, binding, saved["iterations"], encoding, scaling, digest)
 
 
-def _check_alike(config: JobConfig, saved: dict[str, Any]) -> None:
-    here = {"parties": list(config.parties), **_flat(config.required_kmeans.model_dump(mode="json"))}
-    there = {"parties": saved["parties"], **_flat(saved["job"])}
-    for name, value in there.items():
-        if here[name] != value:
-            raise ConfigError(
-                f"{name} is {_shown(here[name])}, and the model {model_config(config).run!r} has {_shown(value)}: "
-                "a prediction keeps what was trained"
-            )
-
-
-def _flat(job: dict[str, Any]) -> dict[str, Any]:
-    normalise = {f"kmeans.normalise.{name}": value for name, value in job["normalise"].items()}
-    return {f"kmeans.{name}": job[name] for name in _ALIKE if name != "normalise"} | normalise
+def _check_kept_fields(config: JobConfig, saved: dict[str, Any]) -> None:
+    """Refuse a prediction that differs from its model in a field that it must keep."""
+    trained = {"parties": saved["parties"], **{f"kmeans.{name}": value for name, value in saved["job"].items()}}
+    for name, value in model_fields(config).items():
+        if value != trained[name]:
+            model, there = model_config(config).run, _shown(trained[name])
+            raise ConfigError(f"{name} is {_shown(value)}, and the model {model!r} was trained with {there}: set it so")
 
 
 def _shown(value: Any) -> str:
@@ -135,44 +115,43 @@ def _shown(value: Any) -> str:
 
 
 def _check_columns(model: str, job: KMeansConfig, known: tuple[ColumnEncoding, ...]) -> None:
-    """What the configuration says about columns, if it says something, must be what was trained."""
-    said: dict[str, tuple[object, object]] = {
-        "columns": (job.columns, _columns_as_said(job, known)),
+    """Refuse columns in the configuration that differ from those that were trained."""
+    configured: dict[str, tuple[object, object]] = {
+        "columns": (job.columns, _configured_columns(job, known)),
         "categories": (job.categories, {f.name: f.values for f in known if f.name in job.categories}),
         "one_hot": (set(job.one_hot), {f.name for f in known if f.kind == "one_hot" and f.name in job.one_hot}),
         "multi_hot": (job.multi_hot, {f.name: f.width for f in known if f.kind == "multi_hot"}),
     }
-    for name, (here, there) in said.items():
+    for name, (here, there) in configured.items():
         if here and here != there:
-            raise ConfigError(
-                f"kmeans.{name} is not what the model {model!r} was trained with: leave it out, or take it from there"
-            )
+            raise ConfigError(f"kmeans.{name} is not what the model {model!r} was trained with: leave it out")
 
 
-def _columns_as_said(job: KMeansConfig, known: tuple[ColumnEncoding, ...]) -> tuple[str, ...]:
-    """The columns of the fields; in the words of the job, if it has the same by number."""
-    names = tuple(names_of(known)) if known[0].chosen else tuple(field.name for field in known)
-    if kind_of(job.data or "") not in ("npz", "svmlight"):
+def _configured_columns(job: KMeansConfig, known: tuple[ColumnEncoding, ...]) -> tuple[str, ...]:
+    """The names of the encoded columns; as the configuration has them, if those are the same columns by number."""
+    names = tuple(encoded_names(known)) if known[0].chosen else tuple(field.name for field in known)
+    if format_of(job.data or "") not in ("npz", "svmlight"):
         return names
     runs = parse_column_ranges(job.data or "", job.columns)
     return job.columns if tuple(str(i) for first, last in runs for i in range(first, last)) == names else names
 
 
-def _together(place: JobConfig, binding: str) -> str:
-    """A digest of what all parties' handshakes of the training were bound to."""
+def _training_digest(place: JobConfig, binding: str) -> str:
+    """A digest of the bindings that all parties announced when they trained the model."""
     peers = {peer: Terms({}) for peer in place.parties if peer != place.party}
-    heard = earlier_handshake(place.run_folder, place.party, peers)
+    heard = stored_terms(place.run_folder, place.party, peers)
     if heard is None:
-        raise StorageError(f"{place.run_folder} lacks what the peers said (bound.….json): restore it from a backup")
+        missing = next(file for peer in peers if not (file := place.run_folder.terms(peer, place.party)).exists())
+        raise StorageError(f"{missing} is missing: restore it from a backup")
     bindings = [binding if party == place.party else heard[party].binding for party in place.parties]
     return hashlib.sha256(json.dumps(bindings).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run whose iterations are done, at one party: what can be opened of it, and how to read it.
+    """A run whose iterations are done, at one party: its job and iterations, and how to read its columns.
 
-    `encoding`: how its rows became columns, for a prediction with it.
+    `encoding`: the encoding of its rows, for predictions.
     """
 
     config: JobConfig
@@ -183,40 +162,40 @@ class FinishedRun:
     id: str | None
     encoding: TableEncoding
 
-    def seated(self) -> PartyJob:
-        """The job at the seat from which results are opened."""
+    def at_the_end(self) -> PartyJob:
+        """The job after its last iteration, from where results are opened."""
         return replace(self.job, context=replace(self.job.context, iteration=self.done))
 
     def save(self) -> None:
-        """So that more can be opened, and rows assigned, when the data are gone."""
+        """Save what later openings and predictions need, when the data may be gone."""
         content = {
             "parties": self.config.parties,
             "job": public_job(self.config),
             "binding": self.job.context.binding,
             "iterations": self.done,
-            "prepared": str(self.job.prepared),
+            "prepared": str(self.job.encoded),
             "shift": self.scaling.shift,
             "factor": self.scaling.factor,
             "columns": ranges_of(self.columns),
             "id": self.id,
             "encoding": self.encoding.to_json(),
         }
-        write_json(finished_run_file(self.config), content)
+        write_json(self.config.run_folder.finished, content)
 
     @classmethod
     def load(cls, config: JobConfig) -> "FinishedRun":
         saved = read_finished_run(config)
         if saved["job"] != public_job(config):
             raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
-        kmeans = kmeans_steps(config)
+        steps = kmeans_steps(config)
         context = PartyContext(config, saved["binding"])
-        job = PartyJob(kmeans, context, Path(saved["prepared"]), runs_in_one_call(config, kmeans))
+        job = PartyJob(steps, context, Path(saved["prepared"]), runs_in_one_call(config, steps))
         scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
         encoding = TableEncoding.from_json(saved.get("encoding", {"fields": [], "means": []}))
         return cls(config, job, saved["iterations"], scaling, from_ranges(saved["columns"]), saved["id"], encoding)
 
 
 def public_job(config: JobConfig) -> dict[str, Any]:
-    """What a finished run was, but for what each party may choose by itself or later."""
-    job = kmeans_with_data(config)
-    return job.model_dump(mode="json", exclude={**not_agreed(job), "reveal": True})
+    """The fields of the job to which the run is bound, by their names below `kmeans`."""
+    job = config.kmeans_with_data
+    return bound_fields(job, job.command)

@@ -1,11 +1,11 @@
-"""A run and its store of triples: open it, see that it suffices, agree with the peers on a part of it, claim that."""
+"""A run's part of its triple store: open the store, check it, agree with the peers on a part, claim that."""
 
 import numpy as np
 
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.storage.he_keyring import load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, store_requirements
+from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, traced_job
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
@@ -16,13 +16,13 @@ _STAGE = "triples"
 
 
 def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
-    """The store, checked to be made for this job and its shapes."""
-    job_digest(config)  # a mistake in the configuration is told before a missing store
+    """Open the store and check that it was made for this job and its shapes."""
+    job_digest(config)  # fails on a mistake in the configuration before a missing store
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
-    store.require(iterations=iterations, plan=store_requirements(config, store_engines(config, store)).digest())
+    store.check_suffices(iterations=iterations, plan=traced_job(config, store_engines(config, store)).digest())
     if any("he" in chosen for chosen in store.manifest.engines):
-        load_keyring(config.store_folder, config.me)  # keys that are missing are told before anything is sent
+        load_keyring(config.store_folder, config.me)  # fails on missing keys before anything is sent
     return store
 
 
@@ -33,10 +33,8 @@ def store_engines(config: JobConfig, store: TripleStore) -> ChosenEngines:
 
 def _check_engines(config: JobConfig, manifest: Manifest) -> None:
     """Refuse a store for other engines than the job asks for."""
-    if config.kmeans is None:
-        return
     for party, chosen in zip(config.parties, manifest.engines, strict=False):
-        asked = config.kmeans.engines_of(party)
+        asked = config.required_kmeans.engines_of(party)
         for product, engine in zip(("distance", "update"), chosen, strict=True):
             if getattr(asked, product) not in ("auto", engine):
                 raise StorageError(
@@ -47,16 +45,16 @@ def _check_engines(config: JobConfig, manifest: Manifest) -> None:
 
 def check_claim(config: JobConfig, store: TripleStore, binding: str) -> None:
     """Refuse, before anything is sent, a run that has no part of the store and can get none."""
-    if store.claimed(config.run, binding) is None:
-        store.require(runs=1)
+    if store.find_claim(config.run, binding) is None:
+        store.check_suffices(runs=1)
 
 
 def claim_triples(exchange: Exchange, config: JobConfig, store: TripleStore, binding: str) -> int:
-    """The run number that all parties use: the lowest that is free at every one of them. Claimed before it is used."""
-    known = store.claimed(config.run, binding)
+    """Claim the lowest run number that is free at every party, before it is used."""
+    known = store.find_claim(config.run, binding)
     if known is not None:
         return known.number
-    store.require(runs=1)
+    store.check_suffices(runs=1)
     where = Address(config.run, 0, _STAGE, 0)
     mine = {"next": np.array([store.next_number()], np.uint64)}
     exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), mine) for peer in config.peers])

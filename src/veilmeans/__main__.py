@@ -1,4 +1,4 @@
-"""`python -m veilmeans`: the same as the command `veilmeans`."""
+"""Run the command `veilmeans` as `python -m veilmeans`."""
 
 from veilmeans.pipelines.cli.main import run
 

@@ -1,4 +1,4 @@
-"""Bits in words against bits counted one by one."""
+"""Packing and permuting of bits, against bits counted one by one."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ from veilmeans.crypto import bits
 
 
 @given(st.lists(st.integers(0, 1), max_size=100))
-def test_packing_is_undone_by_unpacking(values: list[int]) -> None:
+def test_unpacking_is_the_inverse_of_packing(values: list[int]) -> None:
     packed = bits.pack(np.array(values, np.uint8))
-    assert packed.size == bits.padded(len(values)) // 8
+    assert packed.size == bits.padded_count(len(values)) // 8
     assert bits.unpack(packed, len(values)).tolist() == values
 
 
 @given(st.integers(1, 5), st.integers(1, 30), st.randoms())
-def test_rows_are_packed_by_themselves(rows: int, count: int, random: object) -> None:
+def test_each_row_is_packed_by_itself(rows: int, count: int, random: object) -> None:
     values = np.random.default_rng(hash(random) % 2**32).integers(0, 2, (rows, count), np.uint8)
     packed = bits.pack_rows(values)
     for row, expected in zip(packed, values, strict=True):
@@ -25,10 +25,10 @@ def test_rows_are_packed_by_themselves(rows: int, count: int, random: object) ->
 
 
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
-def test_reversing_the_index_moves_each_bit_to_its_mirrored_place(width: int) -> None:
+def test_reversing_the_index_moves_each_bit_to_its_mirrored_index(width: int) -> None:
     digits = width.bit_length() - 1
     for index in range(width):
-        word = np.array([1 << index], bits.WIDTHS[width])
+        word = np.array([1 << index], bits.WORD_TYPES[width])
         mirrored = int(f"{index:0{digits}b}"[::-1], 2)
         assert int(bits.reverse_index(word)[0]) == 1 << mirrored
 
@@ -36,7 +36,7 @@ def test_reversing_the_index_moves_each_bit_to_its_mirrored_place(width: int) ->
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
 def test_levels_of_halves_reduce_generate_and_propagate_to_the_carry(width: int) -> None:
     rng = np.random.default_rng(width)
-    g, p = (rng.integers(0, 2**width, 64, np.uint64).astype(bits.WIDTHS[width]) for _ in "gp")
+    g, p = (rng.integers(0, 2**width, 64, np.uint64).astype(bits.WORD_TYPES[width]) for _ in "gp")
     expected = []
     for g_word, p_word in zip(g.tolist(), p.tolist(), strict=True):
         carry = 0

@@ -1,4 +1,4 @@
-"""Correlated randomness of every kind: the parties' shares together obey its relation, in Python's integers."""
+"""Every kind of correlation: the values that the parties' shares add up to obey its relation, in Python's integers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,8 +18,8 @@ from veilmeans.crypto.correlations import (
     Operand,
     PairAnd,
     Trunc,
-    corrections,
-    expand,
+    compute_corrections,
+    expand_share,
 )
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
@@ -35,13 +35,13 @@ def seeds(parties: int) -> list[bytes]:
 
 
 def shares_of(kind: Kind, parties: int, address: Address = HERE, scope: str = "") -> dict[str, dict[int, Array]]:
-    """Part -> holder -> share, as the parties have them: expanded, or corrected at the last holder of a bound part."""
+    """Part -> holder -> share: expanded, or a correction for the last holder of a determined part."""
     own = seeds(parties)
-    corrected = corrections(own, address, scope, kind)
+    corrected = compute_corrections(own, address, scope, kind)
     assert set(corrected) == set(kind.determined_parts())
     result: dict[str, dict[int, Array]] = {}
     for part in (*kind.uniform_parts(), *kind.determined_parts()):
-        shares = {i: expand(own[i], address, scope, kind, part) for i in part.holders}
+        shares = {i: expand_share(own[i], address, scope, kind, part) for i in part.holders}
         if part in corrected:
             shares[part.holders[-1]] = corrected[part]
         for share in shares.values():
@@ -53,7 +53,7 @@ def shares_of(kind: Kind, parties: int, address: Address = HERE, scope: str = ""
 def values_of(kind: Kind, parties: int, address: Address = HERE, scope: str = "") -> dict[str, Array]:
     shares = shares_of(kind, parties, address, scope)
     return {
-        part.name: part.total(list(shares[part.name].values()))
+        part.name: part.reconstruct(list(shares[part.name].values()))
         for part in (*kind.uniform_parts(), *kind.determined_parts())
     }
 
@@ -115,7 +115,7 @@ Check = Callable[..., None]
 
 
 def kinds(parties: int, n: int) -> list[tuple[Kind, Check]]:
-    """Every kind, sized by n."""
+    """List every kind for arrays of size n, with the check of its relation."""
     owner, peer = parties - 1, 0
     return [
         (Mul(parties, (n,)), is_product),
@@ -136,22 +136,21 @@ def kinds(parties: int, n: int) -> list[tuple[Kind, Check]]:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("parties", [2, 3, 4])
-def test_what_the_shares_add_up_to_obeys_the_relation(parties: int, count: int) -> None:
+def test_values_of_all_shares_obey_the_relation(parties: int, count: int) -> None:
     for kind, check in kinds(parties, count):
         for scope in ("", "1/"):
             check(kind, values_of(kind, parties, HERE, scope))
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_a_large_product_of_matrices(parties: int) -> None:
-    """Large enough for the compiled loop."""
+def test_matrix_product_large_enough_for_the_compiled_loop(parties: int) -> None:
     for transposed in (False, True):
         kind = MatMul(0, parties - 1, 50, 20, 30, "operand", transposed)
         is_matrix_product(kind, values_of(kind, parties))
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])
-def test_who_holds_what(parties: int) -> None:
+def test_each_part_has_the_right_holders(parties: int) -> None:
     everyone, two = set(range(parties)), {0, parties - 1}
     for kind, _ in kinds(parties, 9):
         holders = {part.name: set(part.holders) for part in (*kind.uniform_parts(), *kind.determined_parts())}
@@ -162,7 +161,7 @@ def test_who_holds_what(parties: int) -> None:
         elif isinstance(kind, MatMul):
             assert holders == {"u": {kind.owner}, "v": {kind.peer}, "w": two}
         else:
-            assert all(found == everyone for found in holders.values())
+            assert all(each == everyone for each in holders.values())
 
 
 def bits_set(array: Array) -> float:
@@ -171,27 +170,26 @@ def bits_set(array: Array) -> float:
 
 @pytest.mark.parametrize("parties", [2, 3, 4])
 def test_corrections_and_all_other_shares_look_uniform(parties: int) -> None:
-    """4,096 bits at least; ten deviations of their mean are 0.08. An uncovered bit, top or high part is far off."""
+    """At least 4,096 bits, so ten deviations of their mean are 0.08; an unmasked part would be far off."""
     for kind, _ in kinds(parties, 4096):
         for name, shares in shares_of(kind, parties).items():
             for i, share in shares.items():
-                spread = 5 / share.nbytes**0.5
-                assert abs(bits_set(share) - 0.5) < max(spread, 0.01), (kind, name, i)
+                tolerance = max(5 / share.nbytes**0.5, 0.01)
+                assert abs(bits_set(share) - 0.5) < tolerance, (kind, name, i)
                 if share.dtype == np.uint64:
                     for byte in np.ascontiguousarray(share).reshape(-1, 1).view(np.uint8).T:
                         assert abs(bits_set(byte) - 0.5) < 5 / byte.size**0.5, (kind, name, i)
 
 
-def words_in(kind: Kind, parties: int, address: Address, scope: str, skip: str = "") -> set[bytes]:
+def share_bytes(kind: Kind, parties: int, address: Address, scope: str, skip: str = "") -> set[bytes]:
     """All shares of all parts, as bytes."""
-    found = shares_of(kind, parties, address, scope)
-    return {share.tobytes() for name, shares in found.items() if name != skip for share in shares.values()}
+    parts = shares_of(kind, parties, address, scope)
+    return {share.tobytes() for name, shares in parts.items() if name != skip for share in shares.values()}
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_every_part_of_every_party_at_every_address_and_scope_is_another(parties: int) -> None:
-    """`number` is a part of the run that an address names."""
-    places = [
+def test_shares_differ_between_parts_parties_addresses_and_scopes(parties: int) -> None:
+    addresses = [
         (HERE, ""),
         (HERE, "0/"),
         (HERE, "1/"),
@@ -203,31 +201,30 @@ def test_every_part_of_every_party_at_every_address_and_scope_is_another(parties
         (replace(HERE, shard=6), ""),
     ]
     for kind, _ in kinds(parties, 200):
-        parts = [part for part in (*kind.uniform_parts(), *kind.determined_parts()) if part.at is None]
-        one_place = sum(len(part.holders) for part in parts)
-        seen = [words_in(kind, parties, address, scope, skip="u") for address, scope in places]
-        assert len(set().union(*seen)) == one_place * len(places), kind
+        parts = [part for part in (*kind.uniform_parts(), *kind.determined_parts()) if part.fixed_stage is None]
+        shares_per_address = sum(len(part.holders) for part in parts)
+        drawn = [share_bytes(kind, parties, address, scope, skip="u") for address, scope in addresses]
+        assert len(set().union(*drawn)) == shares_per_address * len(addresses), kind
 
 
-def test_kinds_of_one_round_share_nothing() -> None:
-    """Among those with labels of their own: Mul, And, PairAnd, Inject, DaBit, Trunc, and MatMul of each pair."""
+def test_kinds_in_one_round_have_different_randomness() -> None:
     every = [
         Mul(3, (64,)), And(3, (64,), np.uint64, 3), PairAnd((64,), np.uint64),
         Inject(3, 64), DaBit(3, 64), Trunc(3, 64, 20),
         *(MatMul(i, j, 8, 8, 8, "operand") for i in range(3) for j in range(3) if i != j),
     ]  # fmt: skip
     assert len({kind.name for kind in every}) == len(every)
-    found = [share.tobytes()[:8] for kind in every for each in shares_of(kind, 3).values() for share in each.values()]
-    assert len(set(found)) == len(found)
+    drawn = [share.tobytes()[:8] for kind in every for each in shares_of(kind, 3).values() for share in each.values()]
+    assert len(set(drawn)) == len(drawn)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_fixed_operand_is_the_same_in_every_iteration_stage_and_scope(transposed: bool) -> None:
+def test_a_fixed_operand_is_the_same_in_every_iteration_stage_and_scope(transposed: bool) -> None:
     shape = (9, 4)
     operand = Operand(0, 1, shape, "operand")
     (mask,) = operand.uniform_parts()
     own = seeds(2)[0]
-    expected = expand(own, replace(HERE, iteration=0, stage="p.00.operand"), "", operand, mask)
+    expected = expand_share(own, replace(HERE, iteration=0, stage="p.00.operand"), "", operand, mask)
     rows, inner = shape[::-1] if transposed else shape
     kind = MatMul(0, 1, rows, inner, 2, "operand", transposed)
     u, v = kind.uniform_parts()
@@ -236,33 +233,31 @@ def test_the_fixed_operand_is_the_same_in_every_iteration_stage_and_scope(transp
         for scope in ("", "1/"):
             values = values_of(kind, 2, address, scope)
             np.testing.assert_array_equal(values["u"], expected)
-            np.testing.assert_array_equal(expand(own, address, scope, kind, u), expected)
+            np.testing.assert_array_equal(expand_share(own, address, scope, kind, u), expected)
             is_matrix_product(kind, values)
             products.append(values["v"].tobytes())
     assert len(set(products)) == 6
-    assert v.at is None
+    assert v.fixed_stage is None
 
 
-def test_the_fixed_operand_is_another_for_another_run_shard_owner_or_peer() -> None:
-    found = []
+def test_a_fixed_operand_differs_between_runs_shards_owners_and_peers() -> None:
+    drawn = []
     for address in (HERE, replace(HERE, run="store.1"), replace(HERE, shard=6)):
         for owner, peer in ((0, 1), (0, 2), (1, 0)):
             kind = Operand(owner, peer, (3, 3), "operand")
-            found.append(values_of(kind, 3, address)["u"].tobytes())
-    assert len(set(found)) == len(found)
-    assert (
-        expand(seeds(1)[0], HERE, "", Operand(0, 1, (3, 3), "a"), CorrelationPart("u", (3, 3), (0,), at="a")).tobytes()
-        not in found
-    )
+            drawn.append(values_of(kind, 3, address)["u"].tobytes())
+    assert len(set(drawn)) == len(drawn)
+    part = CorrelationPart("u", (3, 3), (0,), fixed_stage="a")
+    assert expand_share(seeds(1)[0], HERE, "", Operand(0, 1, (3, 3), "a"), part).tobytes() not in drawn
 
 
-def test_a_part_is_totalled_and_completed_by_sum_or_by_xor() -> None:
+def test_a_part_is_reconstructed_and_completed_by_sum_or_by_xor() -> None:
     one, other = np.array([2**63, 5], np.uint64), np.array([2**63 + 1, 6], np.uint64)
     by_sum, by_xor = CorrelationPart("a", (2,), (0, 1)), CorrelationPart("a", (2,), (0, 1), "xor")
-    assert by_sum.total([one, other]).tolist() == [1, 11]
-    assert by_xor.total([one, other]).tolist() == [1, 3]
-    assert by_sum.remainder(other, [one]).tolist() == [1, 1]
-    assert by_sum.remainder(one, [other]).tolist() == [MODULUS - 1, MODULUS - 1]
-    assert by_xor.remainder(one, [other, other]).tolist() == one.tolist()
+    assert by_sum.reconstruct([one, other]).tolist() == [1, 11]
+    assert by_xor.reconstruct([one, other]).tolist() == [1, 3]
+    assert by_sum.last_share(other, [one]).tolist() == [1, 1]
+    assert by_sum.last_share(one, [other]).tolist() == [MODULUS - 1, MODULUS - 1]
+    assert by_xor.last_share(one, [other, other]).tolist() == one.tolist()
     for part in (by_sum, by_xor):
-        assert part.remainder(one, []).tolist() == one.tolist()
+        assert part.last_share(one, []).tolist() == one.tolist()

@@ -32,7 +32,7 @@ def test_decoding_undoes_encoding(values: list[int]) -> None:
 
 
 @given(st.lists(elements))
-def test_decoding_gives_the_residue_nearest_to_zero(values: list[int]) -> None:
+def test_decoding_gives_the_signed_residue(values: list[int]) -> None:
     decoded = ring.decode(as_ring(values)).tolist()
     assert all(-(2**63) <= d < 2**63 and d % MODULUS == v for d, v in zip(decoded, values, strict=True))
 
@@ -44,7 +44,7 @@ def test_the_total_of_shares_and_the_sums_of_columns_are_taken_mod_2_64(rows: li
     assert ring.column_sums(as_ring(rows)).tolist() == expected
 
 
-def test_a_total_leaves_the_shares_as_they_were() -> None:
+def test_a_total_does_not_change_the_shares() -> None:
     shares = [as_ring([1, 2]), as_ring([3, 4])]
     ring.total(shares)
     assert [share.tolist() for share in shares] == [[1, 2], [3, 4]]

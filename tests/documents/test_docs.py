@@ -1,16 +1,17 @@
-"""What the pages name is there: files, headings, tests, stages, exit codes."""
+"""The pages name files, headings, steps and exit codes that exist, and show the costs that the protocols have."""
 
 import re
 from pathlib import Path
 
 import pytest
+from cost_tables import step_names, with_tables
 
 from veilmeans.io.exchange.exchange import HANDSHAKE
 from veilmeans.pipelines import offline
 from veilmeans.pipelines.session import triple_claim as triples
 from veilmeans.pipelines.session.session import FAREWELL
 from veilmeans.schemas import errors
-from veilmeans.transforms.kmeans import steps as dag
+from veilmeans.transforms.offline import dealer
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -22,7 +23,7 @@ def text(page: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Headings as links name them."""
+    """The headings of a page as links name them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -41,16 +42,21 @@ def test_files_that_are_named_are_there(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
-def test_every_stage_is_in_the_table_of_messages() -> None:
+def test_every_step_is_in_the_table_of_messages() -> None:
     table = text("security.md").split("## What each message is")[1].split("\n## ")[0]
     named = set(re.findall(r"`([\w.-]+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
-    steps = {step.name for step in dag._STEPS}
-    assert steps | {HANDSHAKE, FAREWELL, triples._STAGE, offline.SEEDS, offline._STAGE} <= named
+    assert step_names() | {HANDSHAKE, FAREWELL, triples._STAGE, dealer.SEEDS, offline._STAGE} <= named
 
 
-def test_every_stage_is_in_the_table_of_costs() -> None:
-    table = text("kmeans.md").split("## Rounds and bytes")[1]
-    assert {step.name for step in dag._STEPS} == set(re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE))
+@pytest.mark.parametrize("page", ["kmeans.md", "protocol.md"])
+def test_tables_of_costs_are_those_of_the_protocols(page: str) -> None:
+    """Run `python docs/cost_tables.py` if this fails."""
+    assert text(page) == with_tables(text(page))
+
+
+def test_every_step_is_in_a_table_of_costs() -> None:
+    tables = text("kmeans.md").split("## Rounds and bytes")[1]
+    assert [name for name in step_names() if f"| `{name}` |" not in tables] == []
 
 
 def test_every_exit_code_says_what_to_do() -> None:
@@ -63,6 +69,6 @@ def test_the_example_for_airflow_retries_what_the_table_says() -> None:
     page = text("operations.md")
     advice = re.findall(r"^\| (\d+) \|.*\| ([^|]*) \|$", page, re.MULTILINE)
     never = {int(code) for code, retry in advice if retry == "no"}
-    found = re.search(r"\"skip_on_exit_code\": \[([\d, ]+)\]", page)
-    assert found is not None
-    assert {int(code) for code in found[1].split(",")} == never
+    listed = re.search(r"\"skip_on_exit_code\": \[([\d, ]+)\]", page)
+    assert listed is not None
+    assert {int(code) for code in listed[1].split(",")} == never

@@ -1,5 +1,6 @@
 """The rooms' import graph: one direction, no cycle, no crowded room, no module name twice."""
 
+import re
 from collections import Counter
 
 import import_graph
@@ -27,11 +28,11 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert left == {}
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "tests"])
+@pytest.mark.parametrize("room", ROOMS)
 def test_no_room_is_crowded(room: str) -> None:
     folders = [ROOT / room, *(f for f in (ROOT / room).rglob("*") if f.is_dir() and f.name != "__pycache__")]
     crowded = {str(folder): len(names) for folder in folders if len(names := _entries(folder)) > MOST_ENTRIES}
-    assert crowded == {} or room == "tests"
+    assert crowded == {}
 
 
 def _entries(folder: import_graph.Path) -> list[str]:
@@ -48,6 +49,15 @@ def test_no_module_name_occurs_twice() -> None:
 
 def test_an_import_inside_a_function_counts() -> None:
     assert "pipelines.train" in module_edges()["pipelines.cli.run_commands"]
+
+
+def test_the_ways_of_a_row_and_of_a_triple_are_short_and_name_files_that_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w/]+\.py)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    for way, most in (("row", 20), ("triple", 15)):
+        section = text.split(f"## The way of a {way}")[1].split("\n## ")[0]
+        assert 10 <= len(re.findall(r"^\d+\. `", section, re.MULTILINE)) <= most
 
 
 def test_the_picture_in_contributing_is_of_this_code() -> None:

@@ -1,4 +1,4 @@
-"""docs/quickstart.md: its commands run as they stand, in order, and print what it shows ("…" stands for anything)."""
+"""docs/quickstart.md: its commands run in order and print what the page shows ("…" stands for any text)."""
 
 import csv
 import re
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.commands import Shell, commands_in, printed_commands
-from veilmeans.pipelines.configure.config_template import Example
-from veilmeans.pipelines.configure.next_commands import apart_steps
+from veilmeans.pipelines.configure.config_template import TemplateValues
+from veilmeans.pipelines.configure.next_commands import separate_commands
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/quickstart.md").read_text()
@@ -18,7 +18,7 @@ PAYCO, EVERYONE = "payco/config.yaml", ("payco", "shop", "dealer")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced part of the document."""
+    """A fenced block of the page."""
 
     kind: str
     text: str
@@ -29,18 +29,19 @@ def blocks() -> list[Block]:
 
 
 def errors() -> list[str]:
-    """The sentences in the table of errors."""
+    """The error messages in the table of errors."""
     return re.findall(r"^\| `(.*?)` \|", TEXT.partition("## When something goes wrong")[2], re.MULTILINE)
 
 
 def shown_in(line: str, output: str) -> bool:
+    """True if a line of the page is a line of the output."""
     pattern = ".*".join(map(re.escape, line.split("…")))
     return re.search(rf"^(error: )?{pattern}$", output, re.MULTILINE) is not None
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """After all commands but the installation."""
+    """A shell after all commands of the page except the installation."""
     top = tmp_path_factory.mktemp("quickstart")
     (top / "here").mkdir()
     shell, printed = Shell(top / "here", top / "logs"), ""
@@ -53,6 +54,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     return shell
 
 
+@pytest.mark.processes
 def test_its_commands_lead_to_three_groups(shell: Shell) -> None:
     found = []
     for name in ("payco", "shop"):
@@ -64,11 +66,12 @@ def test_its_commands_lead_to_three_groups(shell: Shell) -> None:
     assert len(set(zip(cards, found[0], strict=True))) == len(set(cards)) == 3
 
 
-def test_its_errors_are_told_in_those_words(shell: Shell) -> None:
+@pytest.mark.processes
+def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
     lost, rows, store, absent, differ = errors()
     configs = " ".join(f"--config {name}/config.yaml" for name in EVERYONE)
-    shell.check([f"veilmeans set {configs} run=second triples.store=second exchange.timeout_s=15"])
-    changes = "veilmeans set --config payco/config.yaml"
+    shell.check([f"veilmeans config set {configs} run=second triples.store=second exchange.timeout_s=15"])
+    changes = "veilmeans config set --config payco/config.yaml"
     ran = shell.run(
         [
             "veilmeans train --config config.yaml",
@@ -87,16 +90,16 @@ def test_its_errors_are_told_in_those_words(shell: Shell) -> None:
         assert (each.code, shown_in(sentence, each.output.replace("`", ""))) == (code, True), each
 
 
-def test_what_init_prints_for_companies_apart_is_what_payco_does_here() -> None:
+def test_init_prints_for_separate_companies_what_payco_does_here() -> None:
     here = [command.removesuffix(" &") for block in blocks() for command in commands_in(block.text)]
-    printed = printed_commands(apart_steps(Path(), Example()))
-    assert [each.split()[1] for each in printed] == [
+    printed = printed_commands(separate_commands(Path(), TemplateValues()))
+    assert [re.sub(r"veilmeans (config )?(\w+).*", r"\2", each) for each in printed] == [
         "keys", "fingerprint", "set", "inspect", "offline", "train", "results"
     ]  # fmt: skip
     assert [each for each in printed if each.replace("0.0.0.0", "127.0.0.1") not in here] == []
 
 
-def test_the_installation_is_the_makefile_s_without_the_tools_of_development() -> None:
+def test_the_installation_is_that_of_the_makefile_without_development_tools() -> None:
     venv, install, activate = next(commands_in(block.text) for block in blocks() if block.kind == "sh")
     recipe = (ROOT / "Makefile").read_text().replace("$(PYTHON)", "python3.11").replace("$(VENV)", ".venv")
     recipe = recipe.replace("$(BIN)", ".venv/bin")

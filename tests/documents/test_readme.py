@@ -1,6 +1,5 @@
-"""The README's commands and the example configurations, run as they stand (on free ports)."""
+"""The commands of README.md and docs/commands.md, run on the example configurations (on free ports)."""
 
-import json
 import re
 import shlex
 import shutil
@@ -11,24 +10,30 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from support.commands import Line
+from support.commands import CommandProcess
 from support.parties import free_ports
 
 ROOT = Path(__file__).parents[2]
 PORTS = ("7001", "7002", "7003")
 
 
-def readme_commands() -> list[str]:
-    lines = (ROOT / "README.md").read_text().splitlines()
+def commands_of(page: str) -> list[str]:
+    """The commands of a page, without their comments."""
+    lines = (ROOT / page).read_text().splitlines()
     return [line.split("#")[0].strip() for line in lines if line.startswith("veilmeans ")]
 
 
+def verbs(page: str) -> list[str]:
+    """The verb of each command; those of `veilmeans config` have two words."""
+    return [" ".join(command.split()[1 : 3 if " config " in command else 2]) for command in commands_of(page)]
+
+
 def done(folder: Path, command: str, names: Sequence[str] = ("payco",)) -> list[str]:
-    """What the command prints at each of the parties, run at the same time."""
+    """Run a command for each of the parties at the same time; their outputs."""
     logs = folder.parent / "logs"
     logs.mkdir(exist_ok=True)
     lines = [
-        Line(shlex.split(command.replace("payco", name))[1:], logs / f"{name}-{time.monotonic_ns()}", folder)
+        CommandProcess(shlex.split(command.replace("payco", name))[1:], logs / f"{name}-{time.monotonic_ns()}", folder)
         for name in names
     ]
     ended = [line.wait() for line in lines]
@@ -41,7 +46,7 @@ def _read(log: Path) -> str:
 
 
 def example(name: str, folder: Path) -> Path:
-    """An example, on ports that are free."""
+    """Copy an example, and change its ports to free ones."""
     copied = folder / name
     shutil.copytree(ROOT / "examples" / name, copied)
     ports = dict(zip(PORTS, free_ports(3), strict=True))
@@ -53,25 +58,27 @@ def example(name: str, folder: Path) -> Path:
 BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
 
 
-def test_the_readme_names_the_commands_that_are_run_here() -> None:
-    assert [command.split()[1] for command in readme_commands()] == [
-        "init", "init", "keys", "fingerprint", "inspect", "set", "prepare", "plan", "offline", "train", "train",
-        "status", "results", "report", "plan", "predict", "predict", "reveal", "gateway",
+def test_the_pages_have_the_commands_that_are_run_here() -> None:
+    assert verbs("docs/commands.md") == [
+        "init", "init", "config keys", "config fingerprint", "inspect", "config set", "prepare", "plan", "offline",
+        "train", "train", "status", "results", "report", "plan", "config predict", "predict", "reveal", "gateway",
     ]  # fmt: skip
+    assert verbs("README.md") == ["init", "inspect", "plan", "offline", "train", "results"]
 
 
-def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
+@pytest.mark.processes
+def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     folder = example("kmeans", tmp_path)
-    trial, apart, keys, fingerprint, inspect, *others = readme_commands()
+    trial, separate, keys, fingerprint, inspect, *others = commands_of("docs/commands.md")
     change, prepare, plan, offline, dry_run, train, status, results, report, compare, *others = others
     new, predict, reveal, gateway = others
-    for init, name in ((trial, "trial"), (apart, "apart")):
+    for init, name in ((trial, "trial"), (separate, "separate")):
         done(folder, init)
         assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*ALL}
-    assert [len(list((folder / name).rglob("*.key"))) for name in ("trial", "apart")] == [3, 0]
-    told = [output.partition("fingerprint is ")[2] for output in done(folder, keys, ALL)]
-    assert [output.partition("fingerprint is ")[2] for output in done(folder, fingerprint, ALL)] == told
-    assert "as kmeans.features says" in done(folder, inspect)[0]
+    assert [len(list((folder / name).rglob("*.key"))) for name in ("trial", "separate")] == [3, 0]
+    made = [output.partition("fingerprint is ")[2] for output in done(folder, keys, ALL)]
+    assert [output.partition("fingerprint is ")[2] for output in done(folder, fingerprint, ALL)] == made
+    assert "kmeans.features.payco=3" in done(folder, inspect)[0]
     before = (folder / "payco.yaml").read_text()
     done(folder, change)
     assert (folder / "payco.yaml").read_text() == before
@@ -89,18 +96,18 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
     found = {name: parquet.read_table(next(each.rglob("assignments.parquet"))) for name, each in results.items()}
     assert found["payco"] == found["shop"]
     assert (found["payco"].num_rows, len(set(found["payco"]["cluster"].to_pylist()))) == (60, 3)
-    assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, False]
+    assert [bool(list(each.rglob("centroids.parquet"))) for each in results.values()] == [True, False]
     for name in BOTH:
         file = folder / f"{name}.yaml"
         file.write_text(file.read_text().replace("centroids: [payco]", "centroids: [payco, shop]"))
     done(folder, reveal, BOTH)
-    running = Line(shlex.split(gateway)[1:], folder.parent / "gateway", folder)
+    running = CommandProcess(shlex.split(gateway)[1:], folder.parent / "gateway", folder)
     while "gateway of payco listens on port" not in _read(running.log):
         assert running.process.is_alive(), _read(running.log)
         time.sleep(0.05)
     running.process.terminate()
     assert running.wait()[0] == 0
-    assert [bool(list(each.rglob("centroids*"))) for each in results.values()] == [True, True]
+    assert [bool(list(each.rglob("centroids.parquet"))) for each in results.values()] == [True, True]
     done(folder, new, BOTH)
     done(folder, new.replace(" --data new-payco.csv", ""), ["dealer"])
     done(folder, offline.replace("payco.yaml", "may-payco.yaml"), ALL)
@@ -111,21 +118,5 @@ def test_the_readme_s_commands_run_on_the_example_of_k_means(tmp_path: Path) -> 
     assert opened[0]["cluster"].to_pylist() == [known[each] for each in ("1001", "1060", "1020", "1040")]
 
 
-def test_the_commands_for_sums_run_on_their_example(tmp_path: Path) -> None:
-    folder = example("sums", tmp_path)
-    keys, offline = (next(each for each in readme_commands() if f" {name} " in each) for name in ("keys", "offline"))
-    done(folder, keys, ALL)
-    assert "sums.01.multiply" in done(folder, "veilmeans sums --config payco.yaml --dry-run")[0]
-    for output in done(folder, offline, ALL):
-        assert "the store 'october' serves 1 runs of 1 iterations, 5 rows" in output
-    done(folder, "veilmeans sums --config payco.yaml", BOTH)
-    plain = {"payco.amount_cents": 260849, "payco.chargebacks": 3, "shop.visits": 50, "shop.items": 9}
-    product = {"payco.amount_cents · shop.items": 12050 * 3 + 999 + 240000 + 6000 * 2 + 1800 * 2}
-    for name in BOTH:
-        result = json.loads((folder / f"storage/{name}/runs/october/sums.json").read_text())
-        assert result == plain | product
-
-
-@pytest.mark.parametrize("name", ["kmeans", "sums"])
-def test_every_example_has_a_side_for_each_party_and_the_dealer(name: str) -> None:
-    assert {file.stem for file in (ROOT / "examples" / name).glob("*.yaml")} == {*ALL}
+def test_the_example_has_a_configuration_for_each_party_and_the_dealer() -> None:
+    assert {file.stem for file in (ROOT / "examples/kmeans").glob("*.yaml")} == {*ALL}

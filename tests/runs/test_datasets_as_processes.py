@@ -1,4 +1,4 @@
-"""Real tables: two companies as processes train from the files as they are, and find what Lloyd finds in the clear."""
+"""Real tables: two companies as processes train from the files as they are; the clusters are plaintext Lloyd's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,24 +10,23 @@ import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 
-from support.commands import run_all
+from support.commands import assert_all_succeeded, run_all
 from support.data_sets import normalised, shared
 from support.parties import make_configs
-from support.train_world import BOTH, DEALER, changed_config
+from support.worlds import BOTH, DEALER, changed_config
 from veilmeans.io.storage.encoded_shards import load_encoded_data
-from veilmeans.io.storage.result_files import ASSIGNMENTS, CENTROIDS
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
-from veilmeans.transforms.kmeans.initial_centroids import first_rows
+from veilmeans.transforms.kmeans.initial_centroids import initial_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 K, ITERATIONS = 5, 5
-pytestmark = [pytest.mark.data, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.data, pytest.mark.processes, pytest.mark.timeout(3600)]
 
 
 def trained(folder: Path, own: Mapping[str, Mapping[str, Any]], **job: Any) -> dict[str, JobConfig]:
-    """Both companies have trained on their own fields of the job; their configurations."""
+    """Train both companies, each with its own fields of the job; return their configurations."""
     kmeans = {
         "layout": "vertical",
         "clusters": K,
@@ -38,33 +37,32 @@ def trained(folder: Path, own: Mapping[str, Mapping[str, Any]], **job: Any) -> d
         **job,
     }
     configs = make_configs(folder, dealer=DEALER, triples={"store": "store"}, kmeans=kmeans)
-    configs |= {name: changed_config(configs[name], {"kmeans": fields}) for name, fields in own.items()}
+    configs |= {name: changed_config(configs[name], kmeans=dict(fields)) for name, fields in own.items()}
     for command, names in (("offline", (*BOTH, DEALER)), ("train", BOTH)):
-        ended = run_all(command, {name: configs[name] for name in names}, folder, patience=600)
-        assert {code for code, _ in ended.values()} == {0}, ended
+        assert_all_succeeded(run_all(command, {name: configs[name] for name in names}, folder, patience=1800))
     return {name: configs[name] for name in BOTH}
 
 
 def assert_lloyd(configs: Mapping[str, JobConfig], rows: Real) -> None:
-    """Clusters are those of Lloyd on all normalised columns, from the same rows.
+    """Check the clusters against Lloyd on all normalised columns, from the same rows.
 
-    A row may be in another cluster to which it is as near, as far as rounding to 20 bits can tell.
+    A row may be in another cluster that is as near, up to rounding to 20 bits.
     """
     config = configs["payco"]
-    start = rows[list(first_rows(config.required_kmeans, layout_of(config, config.required_kmeans)))]
-    *_, before, after = (step.centres for step in lloyd(lambda: [rows], start, ITERATIONS))
+    start = rows[list(initial_rows(config.required_kmeans, layout_of(config, config.required_kmeans)))]
+    *_, before, after = (step.centroids for step in lloyd(lambda: [rows], start, ITERATIONS))
     for each in configs.values():
-        found = pyarrow.parquet.read_table(each.run_folder / ASSIGNMENTS)["cluster"].to_numpy()
-        assert np.mean(found == nearest(rows, before)) > 0.9999
-        squares = np.stack([((rows - centre) ** 2).sum(axis=1) for centre in before], axis=1)
-        assert np.max(squares[np.arange(len(rows)), found] - squares.min(axis=1)) < 2 * rows.shape[1] * 2**-20
-        assert pyarrow.parquet.read_table(each.run_folder / CENTROIDS).num_rows == len(after)
+        labels = pyarrow.parquet.read_table(each.run_folder.assignments)["cluster"].to_numpy()
+        assert np.mean(labels == nearest(rows, before)) > 0.9999
+        squares = np.stack([((rows - centroid) ** 2).sum(axis=1) for centroid in before], axis=1)
+        assert np.max(squares[np.arange(len(rows)), labels] - squares.min(axis=1)) < 2 * rows.shape[1] * 2**-20
+        assert pyarrow.parquet.read_table(each.run_folder.centroids).num_rows == len(after)
 
 
 def nonzeros(config: JobConfig) -> int:
     """Values in the shards on disk."""
-    folders = (config.storage / "prepared").glob("prepared-*")
-    return sum(sum(found.nonzeros) for folder in folders if (found := load_encoded_data(folder)))
+    folders = config.storage_folder.prepared.path.glob("prepared-*")
+    return sum(sum(data.nonzeros) for folder in folders if (data := load_encoded_data(folder)))
 
 
 def test_credit_tables_of_two_companies_train_as_they_are(tmp_path: Path) -> None:
@@ -85,7 +83,7 @@ def test_a9a_trains_from_its_file_and_stays_sparse(tmp_path: Path) -> None:
     table = sp.load_npz(file).toarray().astype(np.float64)
     own = {"payco": {"data": str(file), "columns": ["0-61"]}, "shop": {"data": str(file), "columns": ["62-122"]}}
     shapes = {"rows": len(table), "features": {"payco": 62, "shop": 61}}
-    configs = trained(tmp_path, own, **shapes, sparse={name: {"nonzeros": 7, "whole": True} for name in BOTH})
+    configs = trained(tmp_path, own, **shapes, sparse={name: {"nonzeros": 7, "integer_valued": True} for name in BOTH})
     assert_lloyd(configs, table)
     assert sum(map(nonzeros, configs.values())) == np.count_nonzero(table)
 

@@ -1,4 +1,4 @@
-"""Real tables: prepared from their files as they are, and clustered on shares as Lloyd does in the clear."""
+"""Real tables: prepared from their files as they are, and clustered on shares as by plaintext Lloyd."""
 
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ from sklearn.metrics import adjusted_rand_score
 from support.data_sets import SHARED, normalised, shared
 from support.kmeans_in_memory import TOLERANCE, horizontal, kmeans_for, run_kmeans, vertical
 from support.parties import make_configs
+from support.worlds import changed_config
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.storage.encoded_shards import EncodedData, read_ids, read_rows
 from veilmeans.pipelines.prepare import prepare_data
 from veilmeans.pipelines.session.own_data import encode_data, local_scaling, scan_data
 from veilmeans.schemas.arrays import Real
-from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.kmeans_config import InitConfig, KMeansConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.initial_centroids import first_rows
+from veilmeans.transforms.kmeans.initial_centroids import initial_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 SATIMAGE = SHARED / "adbench_31_satimage-2.npz"
@@ -45,16 +45,16 @@ def divided(kind: str, n: int, d: int) -> Layout:
 def drawn_rows(layout: Layout, k: int) -> list[int]:
     """The rows at which a job with `init: {method: indices, seed: 7}` starts."""
     job = KMeansConfig.model_construct(clusters=k, init=InitConfig(seed=7))
-    return list(first_rows(job, layout))
+    return list(initial_rows(job, layout))
 
 
 def assert_same_clusters(table: Real, k: int, layout: Layout) -> None:
     rows = normalised(table)
     start = rows[drawn_rows(layout, k)]
-    *_, before, after = (step.centres for step in lloyd(lambda: [rows], start, ITERATIONS))
-    found = run_kmeans(kmeans_for(layout, k, tol=0), rows, start, ITERATIONS)[-1]
-    assert adjusted_rand_score(nearest(rows, before), found.labels) == 1.0
-    np.testing.assert_allclose(found.centres, after, rtol=0, atol=TOLERANCE)
+    *_, before, after = (step.centroids for step in lloyd(lambda: [rows], start, ITERATIONS))
+    last = run_kmeans(kmeans_for(layout, k, tol=0), rows, start, ITERATIONS)[-1]
+    assert adjusted_rand_score(nearest(rows, before), last.labels) == 1.0
+    np.testing.assert_allclose(last.centroids, after, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
@@ -73,14 +73,12 @@ def test_clusters_of_satimage_are_those_of_lloyd_in_the_clear(kind: str) -> None
 
 
 def prepared_from(folder: Path, name: str, rows: int, features: int, **job: Any) -> tuple[str, EncodedData]:
-    """What `veilmeans prepare` says, and what it made, of a file as it is."""
+    """Prepare a data file; return what `veilmeans prepare` prints, and the encoded data."""
     kmeans = {"layout": "vertical", "rows": rows, "features": {"payco": features, "shop": 1}, "clusters": 5, **job}
     config = make_configs(folder, kind="files", dealer="notary", kmeans=kmeans)["payco"]
-    config = JobConfig.model_validate(
-        {**config.model_dump(), "kmeans": {**config.model_dump()["kmeans"], "data": str(shared(name))}}
-    )
-    scan = scan_data(config)
-    scaling = local_scaling(config, scan)
+    config = changed_config(config, kmeans={"data": str(shared(name))})
+    scan = scan_data(config, None)
+    scaling = local_scaling(config, scan, None)
     assert scaling is not None
     return prepare_data(config), encode_data(config, scan, scaling)
 
@@ -90,9 +88,9 @@ def decoded(prepared: EncodedData) -> Real:
 
 
 def test_a9a_is_prepared_as_it_is(tmp_path: Path) -> None:
-    said, prepared = prepared_from(tmp_path, "a9a.X.npz", 32_561, 123)
-    assert said == "32,561 rows, 123 columns: 0, 1, 2, 3, 4, …; 1 shards, 88.7% zeros"
-    assert (sum(prepared.nonzeros), prepared.whole) == (451_592, True)
+    output, prepared = prepared_from(tmp_path, "a9a.X.npz", 32_561, 123)
+    assert [part for part in ("32,561 rows", "123 columns", "1 shards", "88.7%") if part not in output] == []
+    assert (sum(prepared.nonzeros), prepared.integer_valued) == (451_592, True)
 
 
 def test_internet_ads_are_prepared_as_they_are(tmp_path: Path) -> None:
@@ -109,5 +107,5 @@ def test_fates_credit_tables_are_prepared_as_they_are(tmp_path: Path, side: str,
     table = pyarrow.csv.read_csv(shared(name))
     plain = np.stack([table[column].to_numpy() for column in chosen], axis=1)
     np.testing.assert_allclose(decoded(prepared), normalised(plain), rtol=0, atol=2.0**-21)
-    found = [value for i in range(prepared.shards) for value in read_ids(prepared.folder, i).to_pylist()]
-    assert found == [str(value) for value in table["id"].to_pylist()]
+    ids = [value for i in range(prepared.shards) for value in read_ids(prepared.folder, i).to_pylist()]
+    assert ids == [str(value) for value in table["id"].to_pylist()]

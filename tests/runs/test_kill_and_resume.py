@@ -10,47 +10,46 @@ from typing import Any
 
 import pytest
 
-from support.train_world import BOTH, CLUSTERS, ITERATIONS, Strike, World, contents, make_world, play, results, shares
-from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
+from support.commands import Strike, assert_all_succeeded, at_rename
+from support.run_results import file_contents, final_shares, opened_results
+from support.worlds import BOTH, CLUSTERS, ITERATIONS, World, train_under_strikes, two_companies
+from veilmeans.schemas.run_folder import CENTROIDS
 
-
-def named(what: str, number: int = 1) -> Strike:
-    """As a file is about to get its name, and its part lies beside it."""
-    return Strike(what, number, "os.rename")
+pytestmark = pytest.mark.processes
 
 
 @dataclass(frozen=True)
 class Undisturbed:
     """A world before its run, after the last iteration and at the end, and what the run gave."""
 
-    world: World
+    new: World
     iterated: World
     trained: World
     shares: dict[str, bytes]
     results: dict[str, Any]
 
+    def check_equal(self, world: World) -> None:
+        assert final_shares(world) == self.shares
+        assert opened_results(world) == self.results
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Undisturbed]:
-    """Made once for each layout; horizontally each column is a shard."""
+    """A run of each layout, made once; horizontally each column is a column shard."""
     root = tmp_path_factory.mktemp("worlds")
 
     @cache
-    def find(layout: str) -> Undisturbed:
-        world = make_world(root / layout, layout, cells=VALUES_PER_COLUMN_SHARD if layout == "vertical" else CLUSTERS)
-        iterated = world.copied(root / f"{layout}-iterated")
-        stopped = [iterated.start(name, named("finished.json")) for name in BOTH]
+    def run(layout: str) -> Undisturbed:
+        beam = {} if layout == "vertical" else {"values_per_column_shard": CLUSTERS}
+        new = two_companies(root / layout, layout, beam=beam)
+        iterated = new.copied(root / f"{layout}-iterated")
+        stopped = [iterated.start(name, at_rename("finished.json")) for name in BOTH]
         assert [each.wait()[0] for each in stopped] == [-signal.SIGKILL] * 2
         trained = iterated.copied(root / f"{layout}-trained")
-        play(trained, {})
-        return Undisturbed(world, iterated, trained, shares(trained), results(trained))
+        assert_all_succeeded(trained.train_as_processes())
+        return Undisturbed(new, iterated, trained, final_shares(trained), opened_results(trained))
 
-    return find
-
-
-def check(expected: Undisturbed, world: World) -> None:
-    assert shares(world) == expected.shares
-    assert results(world) == expected.results
+    return run
 
 
 @dataclass(frozen=True)
@@ -67,19 +66,19 @@ class Case:
     def fields(self) -> dict[str, Any]:
         return {
             "exchange": {"kind": self.kind},
-            "engine": {"rounds": self.rounds},
+            "beam": {"rounds": self.rounds},
             "kmeans": {"iterations_per_pipeline": self.iterations_per_pipeline},
         }
 
     def strikes(self, seed: int) -> list[Strike]:
-        """All of them come, whatever a start does again: together they wait for no more changes than a run makes."""
+        """Strikes that all happen: together they wait for no more changes than a run makes."""
         drawn = random.Random(seed)
         return [Strike(number=drawn.randint(1, self.changes // self.deaths)) for _ in range(self.deaths)]
 
 
 CASES = {
-    "whole-gateway-vertical": Case("vertical", "gateway", "whole", 1, 5, 400),
-    "whole-files-horizontal": Case("horizontal", "files", "whole", 3, 5, 400),
+    "one-call-gateway-vertical": Case("vertical", "gateway", "one_call", 1, 5, 400),
+    "one-call-files-horizontal": Case("horizontal", "files", "one_call", 3, 5, 400),
     "stages-gateway-horizontal": Case("horizontal", "gateway", "stages", 3, 3, 450),
     "stages-files-vertical": Case("vertical", "files", "stages", 1, 3, 400),
 }
@@ -89,96 +88,103 @@ CASES = {
 def test_either_party_killed_at_random_moments_gives_the_same_shares(
     tmp_path: Path, undisturbed: Callable[[str], Undisturbed], name: str
 ) -> None:
-    """Each of them dies several times and is started again, while the other waits or is dead itself."""
+    """Each of them dies several times and is restarted, while the other waits or is dead itself."""
     case = CASES[name]
     expected = undisturbed(case.layout)
-    world = expected.world.copied(tmp_path / "world", **case.fields())
-    play(world, {party: case.strikes(seed) for seed, party in enumerate(BOTH)})
-    check(expected, world)
+    world = expected.new.copied(tmp_path / "world", **case.fields())
+    train_under_strikes(world, {party: case.strikes(seed) for seed, party in enumerate(BOTH)})
+    expected.check_equal(world)
 
 
 BEGIN = [
-    named("bound."),
+    at_rename("bound."),
     Strike("claims/", event="os.link"),
-    named("operands/", 2),
-    named("centres/0/"),
-    named("checkpoints/0.arrow"),
-    named("checkpoints/2.arrow"),
+    at_rename("operands/", 2),
+    at_rename(f"{CENTROIDS}/0/"),
+    at_rename("checkpoints/0.arrow"),
+    at_rename("checkpoints/2.arrow"),
 ]
 MIDDLE = {
     "gateway": [
-        named("assignments/3/"),
+        at_rename("assignments/3/"),
         Strike("assignments/1", event="shutil.rmtree"),
-        named("centres/4/"),
-        named("checkpoints/4.arrow"),
-        named("collected"),
+        at_rename(f"{CENTROIDS}/4/"),
+        at_rename("checkpoints/4.arrow"),
+        at_rename("collected"),
     ],
-    "files": [named("collected"), Strike("outbox/", 5, "os.remove")],
+    "files": [at_rename("collected"), Strike("outbox/", 5, "os.remove")],
 }
 END = [
-    named("finished.json"),
-    named("opened/"),
-    named("assignments.parquet"),
-    named("centroids.parquet"),
-    named("result.json"),
+    at_rename("finished.json"),
+    at_rename("opened/"),
+    at_rename("assignments.parquet"),
+    at_rename("centroids.parquet"),
+    at_rename("result.json"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "party"), [("gateway", "payco"), ("files", "shop")])
-def test_a_party_killed_at_each_kind_of_file_from_handshake_to_reveal_goes_on(
+def test_a_party_killed_at_each_kind_of_file_resumes(
     tmp_path: Path, undisturbed: Callable[[str], Undisturbed], kind: str, party: str
 ) -> None:
-    """The moments stand in the order in which they come. The other party lives."""
+    """The moments are listed in the order in which they come, from handshake to reveal. The other party lives."""
     expected = undisturbed("vertical")
-    world = expected.world.copied(tmp_path / "world", exchange={"kind": kind})
-    play(world, {party: [*BEGIN, *MIDDLE[kind], *END]})
-    check(expected, world)
+    world = expected.new.copied(tmp_path / "world", exchange={"kind": kind})
+    train_under_strikes(world, {party: [*BEGIN, *MIDDLE[kind], *END]})
+    expected.check_equal(world)
 
 
-def test_both_parties_killed_at_the_same_checkpoint_go_on(
+def test_both_parties_killed_at_the_same_checkpoint_resume(
     tmp_path: Path, undisturbed: Callable[[str], Undisturbed]
 ) -> None:
     expected = undisturbed("horizontal")
-    world = expected.world.copied(tmp_path / "world")
-    play(world, {name: [named("centres/2/", 2), named("checkpoints/2.arrow")] for name in BOTH})
-    check(expected, world)
+    world = expected.new.copied(tmp_path / "world")
+    strikes = [at_rename(f"{CENTROIDS}/2/", 2), at_rename("checkpoints/2.arrow")]
+    train_under_strikes(world, dict.fromkeys(BOTH, strikes))
+    expected.check_equal(world)
 
 
-@pytest.mark.parametrize("what", ["opened/", "centroids.parquet", "result.json"])
-def test_both_parties_killed_as_they_open_results_go_on(
-    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], what: str
+@pytest.mark.parametrize("path", ["opened/", "centroids.parquet", "result.json"])
+def test_both_parties_killed_as_they_open_results_resume(
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], path: str
 ) -> None:
     expected = undisturbed("horizontal")
     world = expected.iterated.copied(tmp_path / "world")
-    play(world, {name: [named(what)] for name in BOTH})
-    check(expected, world)
+    train_under_strikes(world, {name: [at_rename(path)] for name in BOTH})
+    expected.check_equal(world)
 
 
 @pytest.mark.parametrize(
-    "strike",
+    ("strike", "patience"),
     [
-        Strike("runs/test/farewell", event="open"),
-        Strike(f"inbox/test/{ITERATIONS}", event="shutil.rmtree"),
-        named("farewell"),
+        (Strike("runs/test/farewell", event="open"), 3),
+        (Strike(f"inbox/test/{ITERATIONS}", event="shutil.rmtree"), 60),
+        (at_rename("farewell"), 60),
     ],
     ids=["before it is marked", "as messages are dropped", "as the other's comes"],
 )
-def test_a_party_killed_in_its_farewell_is_finished_when_it_starts_again(
-    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], strike: Strike
+def test_a_party_killed_in_its_farewell_is_finished_when_it_restarts(
+    tmp_path: Path, undisturbed: Callable[[str], Undisturbed], strike: Strike, patience: float
 ) -> None:
-    """The other may be gone by then: it has heard us, and has all it needs."""
+    """The other has received our farewell. Where it may be gone by then, we try to reach it only for a short time."""
     expected = undisturbed("vertical")
-    world = expected.iterated.copied(tmp_path / "world", exchange={"timeout_s": 8})
-    play(world, {"payco": [strike]})
-    check(expected, world)
-    assert "run test is finished already" in world.start("payco").wait()[1]
+    world = expected.iterated.copied(tmp_path / "world")
+    shop = world.start("shop")
+    assert world.start("payco", strike).wait()[0] == -signal.SIGKILL
+    again = world.altered("payco", exchange={"timeout_s": patience})
+    assert_all_succeeded({"payco": again.start("payco").wait(), "shop": shop.wait()})
+    expected.check_equal(world)
+    before = file_contents(world["payco"].storage)
+    assert_all_succeeded({"payco": again.start("payco").wait()})
+    assert file_contents(world["payco"].storage) == before
 
 
-def test_a_finished_run_says_so_and_changes_nothing(undisturbed: Callable[[str], Undisturbed]) -> None:
-    expected = undisturbed("vertical")
-    for name in BOTH:
-        before = contents(expected.trained.configs[name].storage)
-        code, output = expected.trained.start(name).wait()
-        assert code == 0
-        assert "run test is finished already" in output
-        assert contents(expected.trained.configs[name].storage) == before
+@pytest.mark.parametrize("name", BOTH)
+def test_a_finished_run_changes_nothing_when_it_is_restarted(
+    undisturbed: Callable[[str], Undisturbed], name: str
+) -> None:
+    """The other party is not needed for it."""
+    trained = undisturbed("vertical").trained
+    before = file_contents(trained[name].storage)
+    assert_all_succeeded({name: trained.start(name).wait()})
+    assert file_contents(trained[name].storage) == before

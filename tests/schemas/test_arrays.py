@@ -1,4 +1,4 @@
-"""Named arrays as Arrow: what goes in comes out, without copies and without what lies around it."""
+"""Named arrays as Arrow: they are read as they were written, without copies."""
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +84,7 @@ def test_payload_bytes_are_those_of_the_elements(arrays: dict[str, Array]) -> No
 
 
 @pytest.mark.parametrize("dtype", ["u8", "V8", "V256"])
-def test_reading_copies_nothing_and_gives_views_that_cannot_be_written(dtype: str) -> None:
+def test_reading_copies_nothing_and_gives_read_only_views(dtype: str) -> None:
     written = np.arange(32_000, dtype=np.uint64).view(dtype).reshape(10, -1)
     buffer = to_stream({"x": written})
     array = from_stream(buffer)["x"]
@@ -117,7 +117,7 @@ def test_ciphertexts_are_binary_of_their_size() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["u8", "V16"])
-def test_a_row_of_a_larger_batch_is_read_from_its_own_place(dtype: str) -> None:
+def test_a_row_of_a_larger_batch_is_read_from_its_own_offset(dtype: str) -> None:
     words = np.arange(80, dtype=np.uint64).reshape(2, 40)
     first, second = ({"x": each.view(dtype).reshape(4, -1)} for each in words)
     both = pa.Table.from_batches([to_batch(first), to_batch(second)]).combine_chunks().to_batches()[0]
@@ -132,14 +132,14 @@ def test_a_slice_is_written_without_the_array_it_is_cut_from(part: tuple[slice, 
     assert_same(ShardCoder().decode(encoded).arrays, {"x": large[part]})
 
 
-def test_a_slice_of_what_was_read_is_written_alone_too() -> None:
+def test_a_slice_of_arrays_that_were_read_is_written_alone() -> None:
     read = from_stream(to_stream({"x": np.arange(80_000, dtype=np.uint64)}))["x"]
     again = to_stream({"x": read[100:110]})
     assert again.size < FRAMING
     assert_same(from_stream(again), {"x": np.arange(100, 110, dtype=np.uint64)})
 
 
-def test_a_shard_s_size_is_told_without_encoding_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_shard_is_estimated_without_encoding_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShardCoder, "encode", None)
     assert ShardCoder().estimate_size(Shard(arrays={"x": np.zeros((3, 5), np.uint64)})) == 120
     assert ShardCoder().estimate_size(Shard(reference="memory/x")) == 8
@@ -147,11 +147,11 @@ def test_a_shard_s_size_is_told_without_encoding_it(monkeypatch: pytest.MonkeyPa
 
 @settings(deadline=None)
 @given(any_arrays)
-def test_a_payload_s_size_is_told_by_names_types_and_shapes(arrays: dict[str, Array]) -> None:
+def test_the_size_of_a_payload_follows_from_names_types_and_shapes(arrays: dict[str, Array]) -> None:
     assert payload_size(spec_of(arrays)) == to_stream(arrays).size
 
 
 @pytest.mark.parametrize("rows", [9, 10, 99_999, 100_000])
-def test_a_payload_s_size_knows_the_digits_of_a_shape(rows: int) -> None:
+def test_the_size_of_a_payload_depends_on_the_digits_of_a_shape(rows: int) -> None:
     arrays = {"x": np.zeros((rows, 3), np.uint64), "c": np.zeros((5, rows), np.uint8)}
     assert payload_size(spec_of(arrays)) == to_stream(arrays).size

@@ -15,7 +15,7 @@ KINDS = [VeilmeansError, *VeilmeansError.__subclasses__()]
 SENTENCE = 'bank sent "nothing" as \'x\' where uint64 (2, 1) was due: see "a.csv", row 1,234'
 
 
-def test_each_kind_has_an_exit_code_of_its_own_and_none_is_forgotten() -> None:
+def test_each_kind_has_its_own_exit_code() -> None:
     codes = [kind.code for kind in KINDS]
     assert len(KINDS) == 8
     assert len(set(codes)) == len(codes)
@@ -50,7 +50,7 @@ WRAPPED = {
 
 @pytest.mark.parametrize("text", WRAPPED.values(), ids=WRAPPED.keys())
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sentence_is_found_in_what_a_runner_makes_of_it(kind: type[VeilmeansError], text: str) -> None:
+def test_the_sentence_is_found_in_the_text_that_a_runner_makes_of_it(kind: type[VeilmeansError], text: str) -> None:
     mark = str(kind(SENTENCE))
     for error in (RuntimeError(text.format(mark, mark)), text.format(mark, mark)):
         found = recover_error(error)
@@ -67,14 +67,14 @@ def test_any_sentence_is_found(text: str, how: str) -> None:
     assert found.sentence == error.sentence
 
 
-def test_an_error_of_ours_is_its_own_memory_and_any_other_has_none() -> None:
+def test_an_error_of_ours_is_returned_as_it_is_and_others_are_not_recovered() -> None:
     error = ConfigError("x. Client context")
     assert recover_error(error) is error
     assert recover_error(ValueError("veilmeans went wrong")) is None
     assert recover_error("") is None
 
 
-def test_a_code_of_a_later_version_is_still_an_error() -> None:
+def test_an_unknown_code_is_still_an_error() -> None:
     found = recover_error("veilmeans[99]: the moon is full")
     assert type(found) is VeilmeansError
     assert found is not None
@@ -87,7 +87,7 @@ def _refuse(number: int) -> int:
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
 def test_a_sentence_survives_a_pipeline(mode: str) -> None:
-    """In memory Beam makes the error anew from its own text; through gRPC a traceback comes back."""
+    """In memory, Beam builds a new error from the text; through gRPC a traceback comes back."""
     options = PipelineOptions([f"--direct_running_mode={mode}"])
     pipeline = beam.Pipeline(runner="FnApiRunner", options=options)
     _ = pipeline | beam.Create([7]) | "Refuse 'x'" >> beam.Map(_refuse)

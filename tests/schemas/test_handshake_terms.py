@@ -1,4 +1,4 @@
-"""What the parties agree on: the difference is named, with both values."""
+"""The terms of a handshake: a difference is named, with both values."""
 
 import pytest
 
@@ -13,31 +13,37 @@ def test_equal_terms_do_not_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "sentence"),
+    ("field", "value", "here", "there"),
     [
-        ("rows", 9_998, "rows is 10,000 here and 9,998 at shop"),
-        ("parties", ["shop", "payco"], "parties is payco, shop here and shop, payco at shop"),
-        ("dealer", "notary", "dealer is not set here and notary at shop"),
-        ("protocol version", 2, "protocol version is 1 here and 2 at shop"),
-        ("bound", True, "bound is 5 here and True at shop"),
+        ("rows", 9_998, "10,000", "9,998"),
+        ("parties", ["shop", "payco"], "payco, shop", "shop, payco"),
+        ("parties", [], "payco, shop", "none"),
+        ("dealer", "notary", "not set", "notary"),
+        ("protocol version", 2, "1", "2"),
+        ("bound", True, "5", "True"),
     ],
 )
-def test_a_difference_names_the_field_and_both_values(field: str, value: object, sentence: str) -> None:
-    assert first_difference(Terms(MINE), Terms({**MINE, field: value}), "shop") == sentence
+def test_a_difference_names_the_field_both_values_and_the_peer(
+    field: str, value: object, here: str, there: str
+) -> None:
+    found = first_difference(Terms(MINE), Terms({**MINE, field: value}), "shop")
+    assert found == f"{field} is {here} here and {there} at shop"
 
 
-def test_a_field_that_only_one_side_has_differs() -> None:
+def test_a_field_that_one_party_lacks_differs() -> None:
     fewer = {name: value for name, value in MINE.items() if name != "rows"}
     assert first_difference(Terms(MINE), Terms(fewer), "shop") == "rows is 10,000 here and not set at shop"
     assert first_difference(Terms(fewer), Terms(MINE), "shop") == "rows is not set here and 10,000 at shop"
 
 
-def test_another_protocol_version_is_told_before_anything_else() -> None:
-    other = {**MINE, "protocol version": 2, "bound": 6}
-    assert first_difference(Terms(MINE), Terms(other), "shop") == "protocol version is 1 here and 2 at shop"
+def test_the_protocol_version_and_the_parties_are_named_first() -> None:
+    other = {**MINE, "parties": [], "bound": 6}
+    assert str(first_difference(Terms(MINE), Terms(other), "shop")).startswith("parties ")
+    other["protocol version"] = 2
+    assert str(first_difference(Terms(MINE), Terms(other), "shop")).startswith("protocol version ")
 
 
-def test_what_is_announced_and_what_is_bound_need_not_be_alike() -> None:
+def test_announced_values_and_bindings_may_differ() -> None:
     assert first_difference(Terms(MINE, {"columns": ["a"]}, "x"), Terms(MINE, {"columns": ["b"]}, "y"), "shop") is None
 
 
@@ -47,6 +53,6 @@ def test_terms_come_back_from_their_mapping() -> None:
 
 
 @pytest.mark.parametrize("raw", [None, 5, [], "x", {}, {"agreed": {}}, {"agreed": 5, "announced": {}, "binding": ""}])
-def test_what_are_no_terms_is_refused_with_the_name_of_the_peer(raw: object) -> None:
-    with pytest.raises(HandshakeError, match="handshake of shop cannot be read"):
+def test_malformed_terms_are_refused_with_the_name_of_the_peer(raw: object) -> None:
+    with pytest.raises(HandshakeError, match="shop"):
         Terms.from_dict("shop", raw)

@@ -1,6 +1,6 @@
-"""The engines of `make test-flink`, set up once in .cache/: a Flink job server, and Prism, Beam's own local engine.
+"""The Beam runners of `make test-flink`, set up once in .cache/: a Flink job server, and Prism, Beam's local runner.
 
-    python tests/engines.py     sets both up and says what they were made from
+    PYTHONPATH=tests python -m support.beam_runners     sets both up and prints what they were made from
 
 Prism is built with go at the running Beam's version. Flink's job server is that version's too, for the newest Flink
 there is one for; where Maven's registry has none, it is put together from `LIBRARY`, an older release of its parts.
@@ -22,6 +22,7 @@ import pytest
 from apache_beam import __version__ as beam_version
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
+from support.fault_injection import PATIENCE
 from support.parties import free_ports
 
 CACHE = Path(__file__).parents[2] / ".cache"
@@ -37,32 +38,32 @@ _OPENED = ("java.lang", "java.util", "java.nio")
 _CONFIG = (
     "jobmanager:\n  bind-host: localhost\ntaskmanager:\n  bind-host: localhost\nrest:\n  bind-address: localhost\n"
 )
-_START_S = 60.0
+_START_S = 300.0
 
 
-class EngineError(Exception):
-    """An engine cannot be set up or started."""
+class RunnerError(Exception):
+    """A runner cannot be set up or started."""
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Beam's flags for a pipeline on an engine; `log` is its job server's, or None if Beam starts the engine itself."""
+class BeamRunner:
+    """Beam's flags for pipelines on a runner; `log` is its job server's, or None if Beam starts the runner itself."""
 
     flags: list[str]
     log: Path | None = None
 
     def ran(self, job: str, output: str) -> bool:
-        """Whether the engine took the job of this name, whose process printed `output`."""
+        """Return whether the runner took the job of this name, whose process printed `output`."""
         if self.log is None:
             return "Really starting service" in output and self.flags[-1].split("=")[1] in output
         return f"Invoking job {job}_" in self.log.read_text()
 
 
 def need_tools() -> None:
-    """Refuse, in one sentence, if a tool is missing."""
+    """Raise an error that names missing tools."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        raise EngineError(f"make test-flink needs {', '.join(TOOLS)} on the PATH; missing: {', '.join(missing)}")
+        raise RunnerError(f"make test-flink needs {', '.join(TOOLS)} on the PATH; missing: {', '.join(missing)}")
 
 
 def prism() -> Path:
@@ -87,20 +88,20 @@ def flink() -> Path:
 
 
 @contextmanager
-def running(engine: str, scratch: Path) -> Iterator[Engine]:
-    """An engine for one party's pipelines, with a job server of its own where it is Flink."""
+def started_runner(name: str, scratch: Path) -> Iterator[BeamRunner]:
+    """A runner for one party's pipelines, with a job server of its own where it is Flink."""
     need_tools()
-    if engine == "prism":
-        yield Engine(["--runner=PrismRunner", f"--prism_location={prism() / 'prism'}"])
+    if name == "prism":
+        yield BeamRunner(["--runner=PrismRunner", f"--prism_location={prism() / 'prism'}"])
         return
     log = scratch / "job-server.log"
     with _job_server(flink(), scratch, log) as endpoint:
         flags = ["--runner=PortableRunner", f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"]
-        yield Engine([*flags, f"--parallelism={PARALLELISM}"], log)
+        yield BeamRunner([*flags, f"--parallelism={PARALLELISM}"], log)
 
 
 def _copy_job_server(folder: Path) -> str | None:
-    """The job server of the running Beam for the newest Flink, or None if there is none to be had."""
+    """Copy the job server of the running Beam for the newest Flink; return None if there is none."""
     for version in reversed(FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS):
         source = f"org.apache.beam:beam-runners-flink-{version}-job-server:{beam_version}"
         command = ["mvn", "-B", "dependency:copy", f"-Dartifact={source}", f"-DoutputDirectory={folder}"]
@@ -110,7 +111,7 @@ def _copy_job_server(folder: Path) -> str | None:
 
 
 def _copy_library(folder: Path) -> str:
-    """`LIBRARY`, which has the job server's class, and all it depends on."""
+    """Copy `LIBRARY`, which has the job server's class, and its dependencies."""
     (folder / "pom.xml").write_text(_pom([LIBRARY, LOGGER]))
     _call(["mvn", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], cwd=folder)
     return LIBRARY
@@ -118,7 +119,7 @@ def _copy_library(folder: Path) -> str:
 
 def _pom(artifacts: Sequence[str]) -> str:
     fields = ("groupId", "artifactId", "version")
-    parts = ["<modelVersion>4.0.0</modelVersion>", _tags(fields, "veilmeans:engines:1"), "<dependencies>"]
+    parts = ["<modelVersion>4.0.0</modelVersion>", _tags(fields, "veilmeans:runners:1"), "<dependencies>"]
     parts += [f"<dependency>{_tags(fields, artifact)}</dependency>" for artifact in artifacts]
     return "\n".join(['<project xmlns="http://maven.apache.org/POM/4.0.0">', *parts, "</dependencies>", "</project>"])
 
@@ -131,7 +132,7 @@ def _tags(names: Sequence[str], values: str) -> str:
 def _job_server(jars: Path, scratch: Path, log: Path) -> Iterator[str]:
     """A Flink job server with a cluster inside it, which writes into `scratch` only and listens on loopback only.
 
-    Beam's own ports in that process listen everywhere: Beam lets nobody change that.
+    Beam's own ports in that process listen on all addresses: Beam has no option for it.
     """
     scratch.mkdir(parents=True)
     (scratch / "config.yaml").write_text(_CONFIG)
@@ -161,7 +162,7 @@ def _await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
             if probe.connect_ex(("localhost", port)) == 0:
                 return
         time.sleep(0.1)
-    raise EngineError(f"the Flink job server did not start: {log.read_text()[-2000:]}")
+    raise RunnerError(f"the Flink job server did not start: {log.read_text()[-2000:]}")
 
 
 @contextmanager
@@ -180,25 +181,25 @@ def _call(command: Sequence[str], variables: Mapping[str, str] | None = None, cw
     environment = {**os.environ, **(variables or {})}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EngineError(f"{' '.join(command)} failed: {(done.stdout + done.stderr)[-2000:]}")
+        raise RunnerError(f"{' '.join(command)} failed: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def main() -> None:
     try:
         need_tools()
-        for engine in (flink, prism):
-            print(f"{engine.__name__}: {(engine() / SOURCE).read_text()}", flush=True)
-    except EngineError as error:
+        for runner in (flink, prism):
+            print(f"{runner.__name__}: {(runner() / SOURCE).read_text()}", flush=True)
+    except RunnerError as error:
         sys.exit(f"error: {error}")
 
 
-ENGINES = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("flink", "prism")]
+RUNNERS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("flink", "prism")]
 
 
 def read_all(process: "subprocess.Popen[str]") -> str:
-    """What a process has printed when it has ended."""
+    """Everything that a process prints until it ends."""
     try:
-        return process.communicate(timeout=240)[0]
+        return process.communicate(timeout=PATIENCE)[0]
     finally:
         process.kill()
 

@@ -1,6 +1,6 @@
 """One party of a multiplication chain, as a process of its own: x ← x·y, `rounds` times over all shards.
 
-    python chain_party.py CONFIG --rounds 12 --executor beam --order 7 [--chaos 7] [--strike 3:send:die] [Beam flags]
+    python -m support.chain_party CONFIG [--rounds 12] [--executor bare] [--order 7] [--disorder 7] [--fault 3:send:die]
 
 Input and output are Arrow files in the party's storage: `input-<shard>.arrow` and `output.arrow`.
 """
@@ -14,7 +14,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from veilmeans.io.exchange.connections import close_exchange, open_exchange
 from veilmeans.pipelines.session.beam_runner import run_pipeline
 from veilmeans.pipelines.session.session import exchange_farewells, open_session
 from veilmeans.schemas.arrays import Arrays, from_stream, to_batch, write_stream
@@ -23,7 +22,7 @@ from veilmeans.schemas.errors import recover_error
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.primitives.multiply import MULTIPLY
 from veilmeans.transforms.rounds.beam_executor import RunProtocol
-from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
 
@@ -69,14 +68,14 @@ class Save(beam.DoFn):
 
 
 def run_chain(config: JobConfig, rounds: int, executor: str, order: int) -> None:
-    """This party's side of the chain."""
+    """Run this party's side of the chain."""
     shards = sorted(int(p.stem.split("-")[1]) for p in config.storage.glob("input-*.arrow"))
     shuffled = [int(i) for i in np.random.default_rng(order).permutation(shards)]
     context = PartyContext(config, binding="chain", store_number=0)
     with open_session(config) as exchange:
         if executor == "bare":
             inputs = {shard: _load(shard, config.storage)[1].arrays for shard in shuffled}
-            for shard, state in run_bare(chain(rounds), context.open(), inputs).items():
+            for shard, state in run_rounds(chain(rounds), context.open(), inputs).items():
                 write_arrays(config.storage / f"output-{shard}.arrow", {"x": state["x"]})
         else:
             run_pipeline(config, lambda pipeline: _build(pipeline, config, context, rounds, shuffled))
@@ -97,7 +96,7 @@ def _build(pipeline: beam.Pipeline, config: JobConfig, context: PartyContext, ro
 
 
 def main() -> None:
-    from support.fault_injection import add_flags, disturb
+    from support.fault_injection import add_flags, apply_faults
 
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
@@ -107,7 +106,7 @@ def main() -> None:
     add_flags(parser)
     arguments, flags = parser.parse_known_args()
     config = load_config(arguments.config).with_flags(flags)
-    disturb(arguments, marks=config.storage)
+    apply_faults(arguments, marks=config.storage)
     try:
         run_chain(config, arguments.rounds, arguments.executor, arguments.order)
     except Exception as error:
@@ -120,4 +119,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-__all__ = ["chain", "close_exchange", "open_exchange", "read_output", "run_chain", "write_inputs"]

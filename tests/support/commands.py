@@ -4,37 +4,86 @@ import logging
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
-from support.fault_injection import PATIENCE, in_a_process
+import yaml
+
+from support.fault_injection import PATIENCE, start_process
 from support.parties import free_ports, write_config
-from veilmeans.schemas import layout
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
+
+Ended = tuple[int, str]
+"""Exit code and output of a process."""
 
 
-class Line:
-    """A command line, running in a folder (none: in ours), with so many values in a shard of columns."""
+@dataclass(frozen=True)
+class Strike:
+    """A moment at which a process ends itself with SIGKILL: just before its `number`-th change of a file or folder.
+
+    Only changes whose path contains `path` count, and only those that Python audits as `event` (none: any change).
+    With an `error`, the process lives: this change and all later ones that count fail with that error number.
+    """
+
+    path: str = ""
+    number: int = 1
+    event: str = ""
+    error: int | None = None
+
+    def counts(self, event: str, details: tuple[Any, ...]) -> bool:
+        """Return whether an audited event is one of the changes that this strike counts."""
+        known = event == self.event if self.event else event in _CHANGES
+        return known and self.path in _changed_path(event, details)
+
+
+_CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
+"""Every lasting file appears, moves or goes by one of these. (`os.replace` is audited as a rename.)"""
+
+
+def _changed_path(event: str, details: tuple[Any, ...]) -> str:
+    """The path that appears or goes: a rename or a link names it second."""
+    return str(details[1 if event in ("os.rename", "os.link") else 0])
+
+
+def at_rename(path: str, number: int = 1) -> Strike:
+    """Strike just before a complete file gets its name."""
+    return Strike(path, number, "os.rename")
+
+
+class CommandProcess:
+    """A `veilmeans` command, running in `folder` (none: in ours), that may have to die at a strike.
+
+    Several threads may start commands: the lock keeps one from collecting the exit code of another's process.
+    """
+
+    _starting = threading.Lock()
 
     def __init__(
-        self, arguments: Sequence[str], log: Path, folder: Path | None = None, cells: int = VALUES_PER_COLUMN_SHARD
+        self, arguments: Sequence[str], log: Path, folder: Path | None = None, strike: Strike | None = None
     ) -> None:
         self.log = log
-        self.process: BaseProcess = in_a_process(_run, list(arguments), log, folder, cells)
+        with self._starting:
+            self.process: BaseProcess = start_process(_run, list(arguments), log, folder, strike)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
+        with self._starting:
+            self.process.kill()
+            self.process.join()
 
-    def wait(self, patience: float = PATIENCE) -> tuple[int, str]:
+    def wait(self, patience: float = PATIENCE) -> Ended:
         """Exit code and output; a process that does not end is killed, and that is an error."""
-        self.process.join(patience)
+        connection.wait([self.process.sentinel], patience)
+        with self._starting:
+            self.process.join(0)
         code = self.process.exitcode
         output = self.log.read_text() if self.log.exists() else ""
         if code is None:
@@ -43,43 +92,76 @@ class Line:
         return code, output
 
 
-class Command(Line):
-    """One command with one party's configuration, running."""
-
-    def __init__(self, command: str, config: JobConfig, folder: Path, cells: int = VALUES_PER_COLUMN_SHARD) -> None:
-        file = write_config(config, folder / f"{config.party}.yaml")
-        log = folder / f"{config.party}-{command}-{time.monotonic_ns()}.log"
-        super().__init__([command, "--config", str(file)], log, cells=cells)
+def start_command(
+    command: str, config: JobConfig, folder: Path, strike: Strike | None = None, fields: Mapping[str, Any] | None = None
+) -> CommandProcess:
+    """Start one command with one party's configuration; `fields` go into the YAML file unchecked."""
+    file = write_config(config, folder / f"{config.party}.yaml")
+    if fields:
+        file.write_text(yaml.safe_dump(merged(yaml.safe_load(file.read_text()), fields)))
+    log = folder / f"{config.party}-{command}-{time.monotonic_ns()}.log"
+    return CommandProcess([command, "--config", str(file)], log, strike=strike)
 
 
 def run_all(
-    command: str,
-    configs: Mapping[str, JobConfig],
-    folder: Path,
-    cells: int = VALUES_PER_COLUMN_SHARD,
-    patience: float = PATIENCE,
-) -> dict[str, tuple[int, str]]:
-    """Start everyone at once; exit code and output of each."""
-    running = {name: Command(command, config, folder, cells) for name, config in configs.items()}
+    command: str, configs: Mapping[str, JobConfig], folder: Path, patience: float = PATIENCE
+) -> dict[str, Ended]:
+    """Start a command for everyone at once, and wait for all of them."""
+    running = {name: start_command(command, config, folder) for name, config in configs.items()}
     return {name: each.wait(patience) for name, each in running.items()}
 
 
-def _run(arguments: list[str], log: Path, folder: Path | None, cells: int = VALUES_PER_COLUMN_SHARD) -> None:
-    from veilmeans.pipelines.cli.main import main
+def assert_all_succeeded(ended: Mapping[str, Ended]) -> None:
+    assert {name: code for name, (code, _) in ended.items()} == dict.fromkeys(ended, 0), ended
+    assert not [name for name, (_, output) in ended.items() if "Traceback" in output], ended
 
-    layout.VALUES_PER_COLUMN_SHARD = cells
+
+def merged(old: Any, new: Any) -> Any:
+    """Replace fields of a nested mapping; a mapping in `new` replaces fields within a section."""
+    if not isinstance(new, Mapping) or not isinstance(old, dict):
+        return new
+    return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
+
+
+def redirect_output(log: Path) -> None:
+    """Send what this process prints to a file."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    logging.getLogger().handlers.clear()  # Beam made one when it was imported; a new process has none
+
+
+def _run(arguments: list[str], log: Path, folder: Path | None, strike: Strike | None) -> None:
+    from veilmeans.pipelines.cli.main import main
+
+    redirect_output(log)
+    if strike is not None:
+        _strike_self(strike)
     if folder is not None:
         os.chdir(folder)
-    logging.getLogger().handlers.clear()  # Beam made one when it was imported; a new process has none
     sys.argv = ["veilmeans", *arguments]
     main()
 
 
+def _strike_self(strike: Strike) -> None:
+    counted = 0
+
+    def watch(event: str, details: tuple[Any, ...]) -> None:
+        nonlocal counted
+        if not strike.counts(event, details):
+            return
+        counted += 1
+        if counted >= strike.number:
+            if strike.error is not None:
+                raise OSError(strike.error, os.strerror(strike.error))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+# Scripts of several commands.
 PORTS = ("7101", "7102", "7103")
-"""Those that `veilmeans init` writes."""
+"""The ports that `veilmeans init` writes."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +174,18 @@ class Ran:
 
 
 def commands_in(text: str) -> list[str]:
-    """The commands of a script, one for each line, with what a heredoc holds."""
-    found: list[str] = []
+    """The commands of a script, one for each line, with the content of their heredocs."""
+    commands: list[str] = []
     end = ""
     for line in text.splitlines():
         if end:
-            found[-1] += f"\n{line}"
+            commands[-1] += f"\n{line}"
             end = "" if line == end else end
         elif line.strip() and not line.lstrip().startswith("#"):
-            found.append(line.strip())
+            commands.append(line.strip())
             heredoc = re.search(r"<<'(\w+)'", line)
             end = heredoc[1] if heredoc else ""
-    return found
+    return commands
 
 
 def printed_commands(text: str) -> list[str]:
@@ -120,37 +202,37 @@ class Shell:
         logs.mkdir()
 
     def run(self, commands: Sequence[str]) -> list[Ran]:
-        """One after the other; those with & go on until `wait`. What each printed, in order."""
+        """Run commands one after the other; those with & run until `wait`."""
         ran: list[Ran] = []
-        beside: dict[str, Line] = {}
+        beside: dict[str, CommandProcess] = {}
         for command in commands:
             if command == "wait":
-                ran += [Ran(each, *line.wait()) for each, line in beside.items()]
+                ran += [Ran(each, *process.wait()) for each, process in beside.items()]
                 beside = {}
             elif command.startswith("veilmeans "):
-                line = self._start(command.removesuffix("&"))
+                process = self._start(command.removesuffix("&"))
                 if command.endswith("&"):
-                    beside[command] = line
+                    beside[command] = process
                 else:
-                    ran.append(Ran(command, *line.wait()))
+                    ran.append(Ran(command, *process.wait()))
                     self._use_free_ports()
             else:
                 done = subprocess.run(
                     ["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, check=False
                 )
                 ran.append(Ran(command, done.returncode, done.stdout + done.stderr))
-        assert not beside, "nobody waits for them"
+        assert not beside, "a command with & needs a `wait`"
         return ran
 
     def check(self, commands: Sequence[str]) -> list[str]:
-        """The same where every command must end well; what each printed."""
+        """Run commands that must all succeed; return their outputs."""
         ran = self.run(commands)
         assert [(each.command, each.output) for each in ran if each.code] == []
         return [each.output for each in ran]
 
-    def _start(self, command: str) -> Line:
+    def _start(self, command: str) -> CommandProcess:
         arguments = shlex.split(_replaced(command, self.ports), comments=True)[1:]
-        return Line(arguments, self.logs / f"{time.monotonic_ns()}", self.folder)
+        return CommandProcess(arguments, self.logs / f"{time.monotonic_ns()}", self.folder)
 
     def _use_free_ports(self) -> None:
         for file in self.folder.glob("*/config.yaml"):
@@ -160,4 +242,4 @@ class Shell:
 
 
 def _replaced(text: str, ports: Mapping[str, str]) -> str:
-    return re.sub(rf":({'|'.join(PORTS)})\b", lambda found: f":{ports[found[1]]}", text)
+    return re.sub(rf":({'|'.join(PORTS)})\b", lambda port: f":{ports[port[1]]}", text)

@@ -1,4 +1,4 @@
-"""What a wrong configuration raises."""
+"""Configurations of a small K-means job, right and wrong."""
 
 from typing import Any
 
@@ -13,12 +13,11 @@ from veilmeans.schemas.errors import ConfigError
 def config(**fields: Any) -> JobConfig:
     """A configuration with a small vertical job; `fields` replace some of the job's."""
     job = {"layout": "vertical", "rows": 100, "features": {"payco": 1, "shop": 1}, "clusters": 3, **fields}
-    raw = {**gateway(), "triples": {"store": "october"}, "kmeans": job}
-    del raw["sums"]
-    return JobConfig.model_validate(raw)
+    return JobConfig.model_validate({**gateway(), "kmeans": job})
 
 
 def mistake(**fields: Any) -> str:
+    """The sentence with which the protocols of a wrong job are refused."""
     with pytest.raises(ConfigError) as raised:
         kmeans_steps(config(**fields))
     return raised.value.sentence

@@ -11,7 +11,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def normalised(table: Real) -> Real:
-    """min-max, as a party prepares its columns."""
+    """Normalise columns by min-max, as a party does."""
     return scaling_of("minmax", table.min(axis=0).tolist(), table.max(axis=0).tolist(), (), ()).normalise(table)
 
 

@@ -1,6 +1,6 @@
-"""Plaintext in the place of the parties' processes: it reads their configurations and data and writes what they would.
+"""Plaintext K-means instead of the parties' processes: reads their configurations and data, and writes their results.
 
-For tests of what is around the protocol; whether the protocol finds the same is tested elsewhere. Numbers only, minmax.
+For tests of the code around the protocol; other tests compare the protocol with plaintext. Numbers only, minmax.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from veilmeans.io.storage.result_files import write_assignments, write_centroids
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig, load_config
-from veilmeans.transforms.kmeans.initial_centroids import first_rows
+from veilmeans.transforms.kmeans.initial_centroids import initial_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 
 def run_parties(folder: Path, command: str, names: Sequence[str], config: str) -> float:
-    """`veilmeans.pipelines.local.run_parties` for the vertical layout."""
+    """Do what `party_processes.run_parties` does, for the vertical layout."""
     configs = {name: load_config(folder / name / config) for name in names}
     if command == "train":
         train(folder / "model.npz", configs)
     elif command == "predict":
         model = np.load(folder / "model.npz")
-        write_labels(configs, nearest((read(configs) - model["low"]) / model["width"], model["centres"]))
+        write_labels(configs, nearest((read(configs) - model["low"]) / model["width"], model["centroids"]))
     return 0.0
 
 
@@ -37,15 +37,15 @@ def train(file: Path, configs: dict[str, JobConfig]) -> None:
     rows = (values - low) / width
     config = next(iter(configs.values()))
     job = config.required_kmeans
-    start = rows[list(first_rows(job, layout_of(config, job)))]
+    start = rows[list(initial_rows(job, layout_of(config, job)))]
     steps = lloyd(lambda: [rows], start, job.max_iter, job.tol)
-    np.savez(file, low=low, width=width, centres=steps[-1].centres)
-    write_labels(configs, nearest(rows, steps[-2].centres if len(steps) > 1 else start))
+    np.savez(file, low=low, width=width, centroids=steps[-1].centroids)
+    write_labels(configs, nearest(rows, steps[-2].centroids if len(steps) > 1 else start))
     first = 0
     for name, each in configs.items():
         last = first + job.features[name]  # type: ignore[index]
-        centres = (steps[-1].centres * width + low)[:, first:last]
-        write_centroids(each.run_folder, [str(i) for i in range(last - first)], centres)
+        centroids = (steps[-1].centroids * width + low)[:, first:last]
+        write_centroids(each.run_folder, [str(i) for i in range(last - first)], centroids)
         write_result(each.run_folder, {"iterations": len(steps), "inertia": steps[-1].inertia})
         first = last
 
@@ -62,5 +62,5 @@ def _values(file: str) -> Real:
 
 def write_labels(configs: dict[str, JobConfig], labels: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> None:
     for each in configs.values():
-        each.run_folder.mkdir(parents=True)
+        each.run_folder.path.mkdir(parents=True)
         write_assignments(each.run_folder, "row", [(pa.array(range(len(labels))), labels.astype(np.int32))])

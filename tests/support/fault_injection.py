@@ -1,6 +1,6 @@
-"""Mischief for tests: exchanges that disturb, a scene to play it in, parties as processes that can be killed.
+"""Faults for tests: exchanges that disturb messages, parties of a chain of products, processes that can be killed.
 
-python chain_party.py CONFIG --chaos 7 --strike 3:send:die      the flags are read by `add_flags` and `disturb`
+python chain_party.py CONFIG --disorder 7 --fault 3:send:die      the flags are read by `add_flags` and `apply_faults`
 """
 
 import argparse
@@ -22,7 +22,16 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from support.chain_party import chain, write_inputs
-from support.parties import TRIPLES, Board, deal_stores, in_parallel, make_configs, split, write_config
+from support.parties import (
+    TIMEOUT_S,
+    TRIPLES,
+    InMemoryExchange,
+    deal_stores,
+    in_parallel,
+    make_configs,
+    make_shares,
+    write_config,
+)
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
@@ -35,31 +44,30 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.message import Header, MessageKey
-from veilmeans.transforms.rounds import party_context as seat_module
-from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.transforms.rounds import party_context
+from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 ROUNDS, SHARDS = 6, 3
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds after which a test gives up waiting: an upper bound, not a measure."""
 PRELOADED = [
-    "chaos",
+    "support.fault_injection",
     "veilmeans.pipelines.cli.main",
     "veilmeans.pipelines.offline",
     "veilmeans.pipelines.reporting.html_report",
     "veilmeans.pipelines.reveal",
     "veilmeans.pipelines.predict",
-    "veilmeans.pipelines.sums",
     "veilmeans.pipelines.train",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
-    "frozen",
+    "support.gc_freeze",
 ]
 """What the server of processes imports, once for all of them: also what a command imports only when it needs it."""
 
 
-class Through:
-    """An exchange that hands everything on; the others override what they disturb."""
+class ForwardingExchange:
+    """An exchange that forwards every call; subclasses override the calls that they disturb."""
 
     def __init__(self, inner: Exchange) -> None:
         self.inner = inner
@@ -70,8 +78,8 @@ class Through:
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         return self.inner.get(key, timeout)
 
-    def collect(self, run: str, before: int | None = None) -> int:
-        return self.inner.collect(run, before)
+    def drop_messages(self, run: str, before: int | None = None) -> int:
+        return self.inner.drop_messages(run, before)
 
     def forget_refusal(self, run: str) -> None:
         self.inner.forget_refusal(run)
@@ -80,8 +88,8 @@ class Through:
         self.inner.close()
 
 
-class ChaosExchange(Through):
-    """Sends every message twice, one by one, late and in any order, and now and then one of an earlier round again."""
+class DisorderedExchange(ForwardingExchange):
+    """An exchange that sends every message twice, late and in any order, and sometimes an old one again."""
 
     def __init__(self, inner: Exchange, seed: int, longest_delay: float = 0.02) -> None:
         super().__init__(inner)
@@ -97,215 +105,227 @@ class ChaosExchange(Through):
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A half of a round, "3:send", and what happens there once: "die", "fail" or "hold"."""
+class Fault:
+    """A fault that happens once, in half of a round ("3:send"): the process dies, fails, or is inputs ("hold")."""
 
     round: int
     half: str
     what: str
 
     @classmethod
-    def parse(cls, text: str) -> "Moment":
+    def parse(cls, text: str) -> "Fault":
+        """Parse a flag such as 3:send:die."""
         round_, half, what = text.split(":")
         return cls(int(round_), half, what)
 
     def mark(self, marks: Path) -> Path:
-        return marks / f"struck-{self.round}-{self.half}-{self.what}"
+        """The file that records that the fault has happened."""
+        return marks / f"fault-{self.round}-{self.half}-{self.what}"
 
-    def strike(self, marks: Path) -> None:
+    def happen(self, marks: Path) -> None:
+        """Record the fault, then die, fail, or wait for the file "continue"."""
         self.mark(marks).touch()
         if self.what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.what == "fail":
-            raise RuntimeError(f"struck at {self.round}:{self.half}")
-        wait_for(lambda: (marks / "go-on").exists())
+            raise RuntimeError(f"fault at {self.round}:{self.half}")
+        wait_for(lambda: (marks / "continue").exists())
 
 
-class StruckExchange(Through):
-    """Struck at given moments: a "send" when half of a round's messages are out, a "receive" when one has come in.
+class FaultyExchange(ForwardingExchange):
+    """An exchange with faults: at "send" when half of a round's messages are sent, at "receive" when one has arrived.
 
-    `marks` is a folder: what has happened is remembered there, so that the same command goes on the next time.
+    `marks` is a folder that records the faults, so that each happens once though the command is rerun.
     """
 
-    def __init__(self, inner: Exchange, moments: Sequence[Moment], marks: Path) -> None:
+    def __init__(self, inner: Exchange, faults: Sequence[Fault], marks: Path) -> None:
         super().__init__(inner)
-        self.moments, self.marks = moments, marks
+        self.faults, self.marks = faults, marks
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
-        moment = self._due(messages[0].key, "send") if messages else None
-        if moment is not None:
+        fault = self._due(messages[0].key, "send") if messages else None
+        if fault is not None:
             self.inner.put_all(messages[: len(messages) // 2])
-            moment.strike(self.marks)
+            fault.happen(self.marks)
         self.inner.put_all(messages)
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         payload = self.inner.get(key, timeout)
-        moment = self._due(key, "receive")
-        if moment is not None:
-            moment.strike(self.marks)
+        fault = self._due(key, "receive")
+        if fault is not None:
+            fault.happen(self.marks)
         return payload
 
-    def _due(self, key: MessageKey, half: str) -> Moment | None:
+    def _due(self, key: MessageKey, half: str) -> Fault | None:
         number = round_of(key)
-        due = [m for m in self.moments if (m.round, m.half) == (number, half) and not m.mark(self.marks).exists()]
-        return due[0] if due else None
+        here = [each for each in self.faults if (each.round, each.half) == (number, half)]
+        return next((each for each in here if not each.mark(self.marks).exists()), None)
 
 
-class At(Through):
-    """Does something once, when this party is about to send its messages of round `number`."""
+class ActionAtRound(ForwardingExchange):
+    """An exchange that calls `action` once, just before this party sends its messages of round `number`."""
 
-    def __init__(self, inner: Exchange, number: int, what: Callable[[Exchange, Sequence[Outgoing]], object]) -> None:
+    def __init__(self, inner: Exchange, number: int, action: Callable[[Exchange, Sequence[Outgoing]], object]) -> None:
         super().__init__(inner)
-        self.number, self.what = number, what
+        self.number, self.action = number, action
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         if round_of(messages[0].key) == self.number:
-            self.what(self.inner, messages)
+            self.action(self.inner, messages)
         self.inner.put_all(messages)
 
 
 def round_of(key: MessageKey) -> int | None:
-    """The number of a chain's round; None for handshake and farewell."""
+    """Return the number of a chain's round; None for handshake and farewell."""
     number = key.address.stage.split(".")[1:2]
     return int(number[0]) if number else None
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--chaos", type=int, metavar="SEED", help="duplicate, delay and reorder messages")
-    parser.add_argument("--strike", type=Moment.parse, action="append", default=[], help="ROUND:send|receive:die|fail")
+    """Add the flags that `apply_faults` reads."""
+    parser.add_argument("--disorder", type=int, metavar="SEED", help="duplicate, delay and reorder messages")
+    parser.add_argument("--fault", type=Fault.parse, action="append", default=[], help="ROUND:send|receive:die|fail")
 
 
-def disturb(arguments: argparse.Namespace, marks: Path) -> None:
-    """From now on every seat that this process opens has its exchange disturbed as the flags say."""
-    if arguments.chaos is None and not arguments.strike:
+def apply_faults(arguments: argparse.Namespace, marks: Path) -> None:
+    """Disturb, as the flags say, every exchange that this process opens from now on."""
+    if arguments.disorder is None and not arguments.fault:
         return
     wrapped: dict[int, Exchange] = {}
 
-    def opened(config: JobConfig) -> Exchange:
+    def open_faulty(config: JobConfig) -> Exchange:
         exchange = open_exchange(config)
         if id(exchange) not in wrapped:
-            chaotic = exchange if arguments.chaos is None else ChaosExchange(exchange, arguments.chaos)
-            wrapped[id(exchange)] = StruckExchange(chaotic, arguments.strike, marks)
+            inner = exchange if arguments.disorder is None else DisorderedExchange(exchange, arguments.disorder)
+            wrapped[id(exchange)] = FaultyExchange(inner, arguments.fault, marks)
         return wrapped[id(exchange)]
 
-    seat_module.open_exchange = opened  # type: ignore[attr-defined]
+    party_context.open_exchange = open_faulty  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Parties with keys, data and triples, and the shares that an undisturbed run gives each of them."""
+class ChainWorld:
+    """The parties of a chain of products, with keys, data and triples, and their shares after a run without faults."""
 
     folder: Path
     configs: Mapping[str, JobConfig]
-    held: Sequence[Mapping[int, Arrays]]
+    inputs: Sequence[Mapping[int, Arrays]]
     expected: Sequence[Mapping[int, Arrays]]
 
     def file(self, name: str) -> Path:
+        """The configuration file of a party."""
         return self.folder / f"{name}.yaml"
 
     def check(self, outputs: Sequence[Mapping[int, Arrays]]) -> None:
-        """The shares, not only the values, are those of the undisturbed run, bit for bit."""
+        """Check that the shares, not only the values, are those of a run without faults, bit for bit."""
         for expected, output in zip(self.expected, outputs, strict=True):
             assert output.keys() == expected.keys()
             for shard, state in expected.items():
                 np.testing.assert_array_equal(output[shard]["x"], state["x"])
 
 
-def make_scene(folder: Path, kind: str, parties: int = 2, timeout: float = 30.0, **fields: object) -> Scene:
+def make_chain_world(
+    folder: Path, kind: str, parties: int = 2, timeout: float = TIMEOUT_S, **fields: object
+) -> ChainWorld:
+    """Make the parties of a chain whose messages travel by `kind` ("gateway" or "files")."""
     configs = make_configs(
         folder, parties, kind, exchange={"timeout_s": timeout, "max_message_mb": 64}, triples=TRIPLES, **fields
     )
-    held: list[dict[int, Arrays]] = [{} for _ in range(parties)]
+    inputs: list[dict[int, Arrays]] = [{} for _ in range(parties)]
     rng = np.random.default_rng(5)
     for shard in range(SHARDS):
-        x, y = (split(rng.integers(0, 2**64, (4 + shard, 2), np.uint64), parties, shard) for _ in "xy")
+        x, y = (make_shares(rng.integers(0, 2**64, (4 + shard, 2), np.uint64), parties, shard) for _ in "xy")
         for i in range(parties):
-            held[i][shard] = {"x": x[i], "y": y[i]}
-    stores = deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), held)
-    for config, shards in zip(configs.values(), held, strict=True):
+            inputs[i][shard] = {"x": x[i], "y": y[i]}
+    stores = deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), inputs)
+    for config, shards in zip(configs.values(), inputs, strict=True):
         write_config(config, folder / f"{config.party}.yaml")
         write_inputs(config, shards)
-    board = Board()
-    contexts = [_on_board(config, board, store) for config, store in zip(configs.values(), stores, strict=True)]
-    return Scene(folder, configs, held, _all_rounds(contexts, held))
+    exchange = InMemoryExchange()
+    contexts = [_in_memory(config, exchange, store) for config, store in zip(configs.values(), stores, strict=True)]
+    return ChainWorld(folder, configs, inputs, _all_rounds(contexts, inputs))
 
 
-def _on_board(config: JobConfig, board: Board, store: StoreRun) -> OpenPartyContext:
-    return OpenPartyContext(config.me, config.run, 0, board, b"unused", store, Scratch(VALUE), 10.0)
+def _in_memory(config: JobConfig, exchange: InMemoryExchange, store: StoreRun) -> OpenPartyContext:
+    return OpenPartyContext(config.me, config.run, 0, exchange, b"unused", store, Scratch(VALUE), TIMEOUT_S)
 
 
-def _all_rounds(contexts: Sequence[OpenPartyContext], held: Sequence[Mapping[int, Arrays]]) -> list[dict[int, Arrays]]:
-    return in_parallel([lambda i=i: run_bare(chain(ROUNDS), contexts[i], held[i]) for i in range(len(contexts))])
+def _all_rounds(
+    contexts: Sequence[OpenPartyContext], inputs: Sequence[Mapping[int, Arrays]]
+) -> list[dict[int, Arrays]]:
+    return in_parallel([lambda i=i: run_rounds(chain(ROUNDS), contexts[i], inputs[i]) for i in range(len(contexts))])
 
 
 @contextmanager
-def open_exchanges(scene: Scene) -> Iterator[dict[str, Exchange]]:
-    """Everyone's exchange in this process, with gateways if the configurations want them."""
+def open_exchanges(world: ChainWorld) -> Iterator[dict[str, Exchange]]:
+    """Open all parties' exchanges in this process, with gateways if the configurations say so."""
     with ExitStack() as stack:
-        for config in scene.configs.values():
+        for config in world.configs.values():
             if config.exchange.kind == "gateway":
                 stack.enter_context(open_gateway(config))
-        for config in scene.configs.values():
+        for config in world.configs.values():
             stack.callback(close_exchange, config)
-        yield {name: open_exchange(config) for name, config in scene.configs.items()}
+        yield {name: open_exchange(config) for name, config in world.configs.items()}
 
 
-def play(scene: Scene, disturbed: Mapping[str, Callable[[Exchange], Exchange]]) -> list[dict[int, Arrays]]:
-    """All rounds in this process, over real exchanges; some parties' are disturbed."""
-    with open_exchanges(scene) as exchanges:
+def run_in_process(
+    world: ChainWorld, disturbed: Mapping[str, Callable[[Exchange], Exchange]]
+) -> list[dict[int, Arrays]]:
+    """Run all rounds in this process, over real exchanges, of which some are disturbed."""
+    with open_exchanges(world) as exchanges:
         contexts = [
             replace(
                 PartyContext(config, "chain", store_number=0).open(),
-                exchange=disturbed.get(name, Through)(exchanges[name]),
+                exchange=disturbed.get(name, ForwardingExchange)(exchanges[name]),
             )
-            for name, config in scene.configs.items()
+            for name, config in world.configs.items()
         ]
-        return _all_rounds(contexts, scene.held)
+        return _all_rounds(contexts, world.inputs)
 
 
-def message(
+def chain_message(
     run: str = "test", iteration: int = 0, number: int = 0, sender: str = "shop", to: str = "payco"
 ) -> Outgoing:
-    """A message such as a chain sends."""
+    """Make a message such as a chain sends."""
     key = MessageKey(Address(run, iteration, f"chain.{number:02d}.multiply", 0), sender, to)
     return Outgoing.of(key, {"e": np.arange(40, dtype=np.uint64), "f": np.arange(40, dtype=np.uint64)})
 
 
 def raw_client(owner: JobConfig, identity: Identity | None) -> flight.FlightClient:
-    """A client that knows nothing of our rules, at the gateway of `owner`."""
-    shown = {} if identity is None else {"cert_chain": identity.certificate, "private_key": identity.key}
+    """Open a client at the gateway of `owner` that may send anything."""
+    credentials = {} if identity is None else {"cert_chain": identity.certificate, "private_key": identity.key}
     return flight.FlightClient(
         f"grpc+tls://{owner.listen}",
         tls_root_certs=owner.certificate.read_bytes(),
         override_hostname=owner.party,
-        **shown,
+        **credentials,
     )
 
 
-def exchange_of_shop(scene: Scene, timeout: float = 3.0) -> FlightExchange:
-    """Shop's exchange with payco, with no limit of its own."""
-    shop, owner = scene.configs["shop"], scene.configs["payco"]
-    doors = {"payco": Endpoint("payco", owner.listen or "", owner.certificate.read_bytes())}
+def shop_exchange(world: ChainWorld, timeout: float = TIMEOUT_S) -> FlightExchange:
+    """Make shop's exchange with payco, without a limit on the size of messages."""
+    shop, owner = world.configs["shop"], world.configs["payco"]
+    peers = {"payco": Endpoint("payco", owner.listen or "", owner.certificate.read_bytes())}
     own = Endpoint("shop", shop.listen or "", shop.certificate.read_bytes())
-    return FlightExchange(own, doors, load_identity(shop), 1 << 40, timeout)
+    return FlightExchange(own, peers, load_identity(shop), 1 << 40, timeout)
 
 
 Part = tuple[pa.RecordBatch, bytes | None]
 
 
 def label(key: MessageKey, header: Header, /, **other: object) -> bytes:
-    """What opens a message on the wire; `other` fields replace the right ones."""
+    """Make the label that begins a message on the wire; `other` fields replace the right ones."""
     return json.dumps({"key": key.to_json(), "size": header.size, "sha256": header.digest.hex(), **other}).encode()
 
 
 def parts_of(sent: Outgoing, header: Header | None = None) -> list[Part]:
-    """A message as the wire wants it, under any header."""
+    """Split a message into parts as on the wire, under any header."""
     first, *others = in_parts(sent.payload)
     return [(first, label(sent.key, header or Header.of(sent.payload))), *((part, b"{}") for part in others)]
 
 
 def send_raw(client: flight.FlightClient, parts: Sequence[Part], schema: pa.Schema = PART_SCHEMA) -> int:
-    """Put these very parts; how many messages the gateway says it stored."""
+    """Put exactly these parts; return how many messages the gateway says it stored."""
     options = flight.FlightCallOptions(timeout=PATIENCE)
     writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), schema, options)
     with writer:
@@ -321,46 +341,49 @@ def send_raw(client: flight.FlightClient, parts: Sequence[Part], schema: pa.Sche
         return stored
 
 
-class Party:
-    """One party of a scene as a process of its own, started with the same command as often as one likes.
+class PartyProcess:
+    """One party of a chain as a process of its own, which may be started many times with the same command.
 
-    The process is forked from a server that has imported everything: a start takes no seconds, and it is still one
-    that SIGKILL ends with all its threads.
+    The process is forked from a server that has imported everything, so it starts at once; SIGKILL ends it with all its
+    threads.
     """
 
-    def __init__(self, scene: Scene, name: str, *flags: str) -> None:
-        self.log = scene.folder / f"{name}.log"
-        self._arguments = [str(scene.file(name)), "--rounds", str(ROUNDS), "--executor", "bare", *flags]
+    def __init__(self, world: ChainWorld, name: str, *flags: str) -> None:
+        self.log = world.folder / f"{name}.log"
+        self._arguments = [str(world.file(name)), "--rounds", str(ROUNDS), "--executor", "bare", *flags]
 
-    def start(self) -> "Party":
-        self.process = in_a_process(run_chain_party, self._arguments, self.log)
+    def start(self) -> "PartyProcess":
+        """Start the process."""
+        self.process = start_process(run_chain_party, self._arguments, self.log)
         return self
 
     def wait(self) -> int:
-        """The exit code; a process that does not end is killed, and that is an error."""
+        """Wait for the exit code; a process that does not end is killed, and the test fails."""
         self.process.join(PATIENCE)
         if self.process.exitcode is None:
             self.process.kill()
-            raise AssertionError(f"still running after {PATIENCE:g} s: {self.said()}")
+            raise AssertionError(f"still running after {PATIENCE:g} s: {self.output()}")
         return self.process.exitcode
 
-    def said(self) -> str:
+    def output(self) -> str:
+        """Return all that the process has printed."""
         return self.log.read_text()
 
 
-def in_a_process(target: Callable[..., object], *arguments: object) -> BaseProcess:
+def start_process(target: Callable[..., object], *arguments: object) -> BaseProcess:
+    """Call `target` in a process that is forked from a server that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(path if str(HERE) in path else [str(HERE), *path])
+    os.environ["PYTHONPATH"] = os.pathsep.join(path if str(TESTS) in path else [str(TESTS), *path])
     context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def send_half(to: Path, sender: Path, key: MessageKey, payload: bytes) -> None:
-    """Send the first part of a message of several parts, then sit there."""
+def send_first_part(to: Path, sender: Path, key: MessageKey, payload: bytes) -> None:
+    """Send the first part of a message of several parts, then keep the stream open."""
     client = raw_client(load_config(to), load_identity(load_config(sender)))
     writer, _ = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA)
     batch, metadata = parts_of(Outgoing(key, pa.py_buffer(payload)))[0]
@@ -369,7 +392,7 @@ def send_half(to: Path, sender: Path, key: MessageKey, payload: bytes) -> None:
 
 
 def run_chain_party(arguments: list[str], log: Path) -> None:
-    """`chain_party.py` with these arguments, in a process of its own."""
+    """Run `chain_party.py` with these arguments in this process."""
     from support.chain_party import main
 
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -379,12 +402,14 @@ def run_chain_party(arguments: list[str], log: Path) -> None:
     main()
 
 
-def wait_for(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait until a condition holds; the test fails if it does not in time."""
     deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.01)
 
 
 def files_below(folder: Path) -> list[str]:
+    """List all files below a folder, by their paths from it."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

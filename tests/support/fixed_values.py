@@ -1,4 +1,4 @@
-"""Values that tests keep fixed: costs of operations, keys."""
+"""Fixed values for tests: costs of operations, and keys."""
 
 import hashlib
 from functools import cache
@@ -7,37 +7,33 @@ import gmpy2
 import pytest
 from gmpy2 import mpz
 
-from veilmeans.crypto.he.scheme import PrivateKey, private_from_json
-from veilmeans.pipelines.planning import calibration as calibration
-from veilmeans.pipelines.planning import engine_selection as settle
-from veilmeans.pipelines.planning import job_plan as plan_kmeans
-from veilmeans.pipelines.planning.engine_costs import Costs, Link
-from veilmeans.pipelines.planning.pace import Pace
+from veilmeans.crypto.he.scheme import PrivateKey, private_key_from_json
+from veilmeans.io.exchange.link_shaping import ASSUMED_LINK, Link
+from veilmeans.pipelines.planning import engine_selection
+from veilmeans.pipelines.planning.engine_costs import OperationCosts
 
-PACE = Pace(message=1e-3, byte=2e-9, local=2e-8, barrier=0.02, pipeline=0.1)
 SECONDS = {
-    "multiply": 1.8e-6,
-    "raw": 25e-6,
-    "blind": 60e-6,
-    "mask": 280e-6,
-    "decrypt": 230e-6,
-    "convert": 0.6e-6,
-    "dense": 0.25e-9,
-    "sparse": 1e-9,
+    "multiplication": 1.8e-6,
+    "packed_value": 25e-6,
+    "decryption": 230e-6,
+    "conversion": 0.6e-6,
+    "dense_multiply_add": 0.25e-9,
+    "sparse_multiply_add": 1e-9,
     "word": 1.5e-9,
 }
 
 
+def costs_on(link: Link) -> OperationCosts:
+    """The fixed costs of operations, with this link."""
+    return OperationCosts(**SECONDS, rate=link.rate, round_trip=link.round_trip)
+
+
+COSTS = costs_on(ASSUMED_LINK)
+
+
 def fix_costs(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is measured."""
-    patch.setattr(settle, "calibrate", _costs)
-    patch.setattr(plan_kmeans, "measure_pace", lambda *_: PACE)
-
-
-def _costs(cipher: object, folder: object, link: Link | None = None, keep: bool = True) -> Costs:
-    del cipher, folder, keep
-    link = link or Link()
-    return Costs(**SECONDS, rate=link.rate, round_trip=link.round_trip)
+    """Let engine selection take fixed costs instead of measured ones."""
+    patch.setattr(engine_selection, "calibrate", lambda _parameters, _file, link, _keep: costs_on(link))
 
 
 SCHEMES = ["okamoto-uchiyama", "paillier"]
@@ -57,7 +53,9 @@ def prime(label: str, bits: int) -> mpz:
 def fixed_key(scheme: str, bits: int = 1024) -> PrivateKey:
     """The key pair of this scheme and length."""
     numbers = _paillier(bits) if scheme == "paillier" else _okamoto_uchiyama(bits)
-    return private_from_json({"scheme": scheme, "bits": bits, **{name: f"{each:x}" for name, each in numbers.items()}})
+    return private_key_from_json(
+        {"scheme": scheme, "bits": bits, **{name: f"{each:x}" for name, each in numbers.items()}}
+    )
 
 
 def _paillier(bits: int) -> dict[str, mpz]:
@@ -76,18 +74,3 @@ def _okamoto_uchiyama(bits: int) -> dict[str, mpz]:
     g_p, g_q = pow(number("g", bits), u, p * p), number("g", bits) ** 2 % q
     g = g_p + p * p * ((g_q - g_p) * gmpy2.invert(p * p, q) % q)
     return {"p": p, "q": q, "t": t, "g": g}
-
-
-COSTS = Costs(
-    multiply=1.8e-6,
-    raw=25e-6,
-    blind=60e-6,
-    mask=280e-6,
-    decrypt=230e-6,
-    convert=0.6e-6,
-    dense=0.25e-9,
-    sparse=1e-9,
-    word=1.5e-9,
-    rate=125e6,
-    round_trip=0.0005,
-)

@@ -1,6 +1,6 @@
-"""Imported last by the server of processes: what it has imported is garbage for none of them, so none looks through it.
+"""Exempt everything imported so far from garbage collection: imported last by the server that forks processes.
 
-A full collection in a process that was forked would also copy every page with an object on it.
+A full collection in a forked process would visit all of it, and copy every page with an object on it.
 """
 
 import gc

@@ -1,20 +1,26 @@
 """Keys of the homomorphic engine for parties in memory, and the ciphertexts that their offline phase would make."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from math import ceil, log2
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from support.parties import NAMES, Board, Shards, split
+from support.parties import NAMES, InMemoryExchange, Shards, make_shares
 from veilmeans.crypto import bits, prg, ring
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto.he import scheme as he
-from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
+from veilmeans.crypto.he.product_parameters import SchemeParameters
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments
+from veilmeans.io.storage.checkpoints import centroids as centroids_folder
+from veilmeans.io.storage.encoded_shards import read_rows, write_rows
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, correction_name, store_address
@@ -25,17 +31,19 @@ from veilmeans.schemas.config import BeamConfig, JobConfig
 from veilmeans.schemas.kmeans_config import KMeansConfig, NormaliseConfig, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.party_state import by_columns, column_range, sums_by_columns, total_of
+from veilmeans.schemas.run_folder import RunFolder
+from veilmeans.transforms.kmeans.iteration import iterate, mask_operands, predict_rows, write_first_centroids
+from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, read_centroids, total_of
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
-from veilmeans.transforms.offline.dealer import deal
-from veilmeans.transforms.products.cross_product import shape_to_state
-from veilmeans.transforms.products.he_product import csr_to_state
-from veilmeans.transforms.rounds.he_operations import HEContext, Tables
+from veilmeans.transforms.offline.dealer import deal_corrections
+from veilmeans.transforms.rounds.executor import AddUp, Cut, DescribeFrom, Keep, Load, Over, Step
+from veilmeans.transforms.rounds.he_operations import HEContext, PowerTableCache
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed
-from veilmeans.transforms.rounds.party_context import OpenPartyContext
-from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage, without
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, _encrypted_centroids
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
 
 SMALL = SchemeParameters("okamoto-uchiyama", 1536)
 """Quick, and too short to be safe."""
@@ -55,7 +63,7 @@ def keyrings(parties: int, cipher: SchemeParameters = SMALL) -> tuple[Keyring, .
 @cache
 def _key(cipher: SchemeParameters, number: int) -> he.PrivateKey:
     del number
-    return he.generate(cipher.scheme, cipher.bits)
+    return he.generate_key(cipher.scheme, cipher.bits)
 
 
 def make_ciphers(
@@ -112,8 +120,8 @@ def config_for(
         reveal=RevealConfig(inertia=names[:1] if inertia else ()),
         **fields,
     )
-    engine = BeamConfig(rows_per_shard=layout.rows_per_shard)
-    return JobConfig.model_construct(party=names[0], parties=names, engine=engine, kmeans=job)
+    beam = BeamConfig(rows_per_shard=layout.rows_per_shard)
+    return JobConfig.model_construct(party=names[0], parties=names, beam=beam, kmeans=job)
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class StoreInMemory(TripleStore):
     kept: dict[tuple[int, int], Arrays] = field(default_factory=dict)
     made: dict[tuple[int, int], Arrays] = field(default_factory=dict)
 
-    def ciphers(self, number: int, iteration: int, shard: int) -> Arrays:
+    def ciphertexts(self, number: int, iteration: int, shard: int) -> Arrays:
         del number
         return self.made[iteration, shard]
 
@@ -134,14 +142,14 @@ class StoreInMemory(TripleStore):
 
 def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
     """What a dealer makes from the plan: a store for each party."""
-    plan, parties = kmeans.plan(), kmeans.layout.parties
+    plan, parties = trace_job(kmeans), kmeans.layout.parties
     manifest = Manifest("store", 1, iterations, plan.rows, "")
     seeds = [prg.derive(b"dealer", f"party {i}") for i in range(parties)]
     stores = [StoreInMemory(folder=None, manifest=manifest, seed=seed) for seed in seeds]  # type: ignore[arg-type]
     for iteration in range(iterations):
-        for shard in range(plan.shards):
+        for shard in range(plan.store_shards):
             needs = plan.needs(shard, iteration)
-            for party, arrays in deal(seeds, "store", 0, Address("", iteration, "", shard), needs).items():
+            for party, arrays in deal_corrections(seeds, "store", 0, Address("", iteration, "", shard), needs).items():
                 stores[party].kept[iteration, shard] = arrays
             if kmeans.engines.cipher is not None:
                 rings, ciphertexts = keyrings(parties, kmeans.engines.cipher), plan.ciphertext_needs(shard, iteration)
@@ -154,7 +162,7 @@ def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
 class Iteration:
     """What one iteration's shares add up to: new centroids, the rows' clusters, sizes, stop bit, inertia."""
 
-    centres: Real
+    centroids: Real
     labels: Labels
     counts: Integers
     stop: bool
@@ -168,24 +176,24 @@ class Table:
     contexts: tuple[OpenPartyContext, ...]
 
     @classmethod
-    def of(cls, stores: Sequence[StoreRun], cipher: SchemeParameters | None = None) -> "Table":
+    def of(
+        cls, stores: Sequence[StoreRun], cipher: SchemeParameters | None = None, folder: Path | None = None
+    ) -> "Table":
+        """`folder`: below it every party has a folder of its own."""
         names, scratch = NAMES[: len(stores)], Scratch("value")
         contexts = [
-            OpenPartyContext(Party(i, names), "test", 0, Board(), bytes([i]) * 32, store, scratch, 1.0)
+            OpenPartyContext(Party(i, names), "test", 0, InMemoryExchange(), bytes([i]) * 32, store, scratch, 1.0)
             for i, store in enumerate(stores)
         ]
+        if folder is not None:
+            for name in names:
+                (folder / name).mkdir()
+            contexts = [replace(each, folder=RunFolder(folder / each.party.name)) for each in contexts]
         if cipher is not None:
             rings = keyrings(len(stores), cipher)
-            contexts = [replace(each, ciphers=HEContext(rings[i], Tables(_unread))) for i, each in enumerate(contexts)]
+            tables = [PowerTableCache(partial(_encrypted_centroids, checkpoints_of(each))) for each in contexts]
+            contexts = [replace(each, he_context=HEContext(rings[i], tables[i])) for i, each in enumerate(contexts)]
         return cls(tuple(contexts))
-
-    def reading(self, encrypted: Sequence[Shards]) -> "Table":
-        """With the peers' encrypted centroids at hand, as column shards have brought them."""
-        contexts = [
-            replace(context, ciphers=replace(context.ciphers, tables=Tables(partial(_read, received))))
-            for context, received in zip(self.contexts, encrypted, strict=True)
-        ]
-        return Table(tuple(contexts))
 
     def at(self, iteration: int) -> "Table":
         return Table(tuple(replace(context, iteration=iteration) for context in self.contexts))
@@ -210,159 +218,171 @@ class Table:
         return received
 
 
+@dataclass(frozen=True)
+class JobInMemory(PartyJob):
+    """A party's job whose keys are in memory."""
+
+    keyring: Keyring | None = None
+
+    def add_up(self) -> AddUp:
+        others = self.keyring.others if self.keyring is not None else {}
+        return partial(total_of, peer_moduli={i: int(key.modulus) for i, key in others.items()})
+
+
+States = dict[int, list[Arrays]]
+"""Shard -> every party's state."""
+
+
+@dataclass(frozen=True)
+class InStepExecutor:
+    """All parties run a description in step: what the product describes, over files of their own in memory."""
+
+    table: Table
+    jobs: Sequence[JobInMemory]
+    totals: dict[str, list[Arrays]] = field(default_factory=dict)
+
+    def shards(self, over: Over, load: Load, after: Sequence[States] = ()) -> States:
+        del after
+        return {shard: self._read(load, shard) for shard in self.jobs[0].shard_numbers(over)}
+
+    def load(self, load: Load, states: States) -> States:
+        return {
+            shard: [{**mine, **more} for mine, more in zip(each, self._read(load, shard), strict=True)]
+            for shard, each in states.items()
+        }
+
+    def rounds(self, step: Step, states: States) -> States:
+        by_party = [{shard: each[i] for shard, each in states.items()} for i in range(len(self.jobs))]
+        after = self.table.run(step.protocol, by_party)
+        return {shard: [each[shard] for each in after] for shard in states}
+
+    def keep(self, keep: Keep, states: States) -> States:
+        for shard, each in states.items():
+            for job, context, state in zip(self.jobs, self.table.contexts, each, strict=True):
+                keep.write(job, context, shard, state)
+        return states
+
+    def total(self, over: Over, cut: Cut, *states: States) -> States:
+        del over
+        totals: dict[int, list[Arrays]] = {}
+        for i, job in enumerate(self.jobs):
+            parts: dict[int, list[Arrays]] = {}
+            for each in (each for one in states for each in one.values()):
+                for key, part in cut(job.parameters, self.table.contexts[i].party, each[i]).items():
+                    parts.setdefault(key, []).append(part)
+            for key, found in sorted(parts.items()):
+                totals.setdefault(key, []).append(job.add_up()(found))
+        if 0 in totals and "n" in totals[0][0]:
+            self.totals["counts"] = totals[0]
+        return totals
+
+    def join(self, left: States, right: States) -> States:
+        return {
+            shard: [{**mine, **more} for mine, more in zip(each, right[shard], strict=True)]
+            for shard, each in left.items()
+        }
+
+    def after(self, states: States, ready: States) -> States:
+        del ready
+        return states
+
+    def in_one_call(self, description: DescribeFrom, states: States) -> States:
+        result: States = description(self, states)
+        return result
+
+    def _read(self, load: Load, shard: int) -> list[Arrays]:
+        return [load.read(job, context, shard) for job, context in zip(self.jobs, self.table.contexts, strict=True)]
+
+
+@contextmanager
+def parties_in_step(kmeans: KMeansSteps, rows: Real, iterations: int) -> Iterator[InStepExecutor]:
+    """Every party with its encoded rows and a folder of its own, before the first iteration."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with TemporaryDirectory(dir=memory) as folder:
+        table = Table.of(deal_plan(kmeans, iterations), kmeans.engines.cipher, Path(folder))
+        jobs = []
+        for context in table.contexts:
+            encoded = Path(folder) / context.party.name / "encoded"
+            encoded.mkdir()
+            for shard, x in enumerate(own_matrices(kmeans.layout, rows, context.party.index)):
+                write_rows(encoded, shard, x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, x.shape[1])
+            keyring = context.he_context.keyring if context.he_context is not None else None
+            jobs.append(JobInMemory(kmeans, None, encoded, True, keyring))  # type: ignore[arg-type]
+        yield InStepExecutor(table, jobs)
+
+
 def run_kmeans(kmeans: KMeansSteps, rows: Real, start: Real, iterations: int) -> list[Iteration]:
-    """The steps of `kmeans.iteration`. The rows are normalised; the first party's (or its columns) come first."""
-    layout, table = kmeans.layout, Table.of(deal_plan(kmeans, iterations), kmeans.engines.cipher)
-    own = [own_matrices(layout, rows, party) for party in range(layout.parties)]
-    operands = table.run(kmeans.operand, own)
-    moduli = [moduli_at(context) for context in table.contexts]
-    shares = split(fixed.encode(start), layout.parties, seed=1)
-    columns = table.run(kmeans.norms, [by_columns(kmeans, "mu", share) for share in shares])
-    norms = [ring.total(state["u"] for state in each.values()) for each in columns]
-    found = []
-    for iteration in range(iterations):
-        here = table.at(iteration)
-        begin = [{"mu": in_one(mu), "u": u} for mu, u in zip(columns, norms, strict=True)]
-        here, assigned = _assign(kmeans, here, operands, columns, begin)
-        right = _for_engines(kmeans.engines.update, operands)
-        sums = here.run(kmeans.update, [_beside(x, c) for x, c in zip(right, assigned, strict=True)])
-        total = [
-            {**total_of(parts.values(), modulus), "x2": own_squares(x)}
-            for parts, x, modulus in zip(sums, own, moduli, strict=True)
-        ]
-        columns, after = run_centres(kmeans, here, columns, total)
-        norms = [state["u"] for state in after]
-        found.append(_joined(layout, columns, after, assigned, total))
-    return found
+    """Run `kmeans.iteration` on normalised rows; the first party's (or its columns) come first."""
+    shares = make_shares(fixed.encode(start), kmeans.layout.parties, seed=1)
+    columns = [by_columns(kmeans, "mu", share) for share in shares]
+    with parties_in_step(kmeans, rows, iterations) as run:
+        if kmeans.operand is not None:
+            mask_operands(kmeans.operand, run)
+        first = Load(partial(_of_party, columns), lambda *_: ())
+        write_first_centroids(kmeans, first, Keep("checkpoint", _write_first_checkpoint), run)
+        return [_iterate(kmeans, replace(run, table=run.table.at(iteration))) for iteration in range(iterations)]
 
 
-def _assign(
-    kmeans: KMeansSteps, table: Table, operands: Sequence[Shards], columns: Sequence[Shards], begin: Sequence[Arrays]
-) -> tuple[Table, list[Shards]]:
-    """Every party's positions; the table has the peers' encrypted centroids, where there are some."""
-    if kmeans.encrypt is not None:
-        table = table.reading(table.run(kmeans.encrypt, [_ranged(kmeans, mu) for mu in columns]))
-    right = _for_engines(kmeans.engines.distance, operands)
-    states = table.run(kmeans.distance, [_each(x, mu, "mu", "u") for x, mu in zip(right, begin, strict=True)])
-    return table, table.run(kmeans.assign, states)
-
-
-def run_prediction(kmeans: KMeansSteps, rows: Real, centres: Real) -> Labels:
-    """The steps of `kmeans.iteration`: the clusters of normalised rows, from shares of centroids and norms."""
-    layout, table = kmeans.layout, Table.of(deal_plan(kmeans, 1), kmeans.engines.cipher)
-    own: list[Shards] = [own_matrices(layout, rows, party) for party in range(layout.parties)]
-    operands = table.run(kmeans.operand, own) if kmeans.engines.masked else own
-    mu = fixed.encode(centres)
-    shares = split(mu, layout.parties, seed=1)
-    norms = split((mu * mu).sum(axis=1, dtype=ring.DTYPE), layout.parties, seed=2)
-    columns: list[Shards] = [by_columns(kmeans, "mu", share) for share in shares]
-    begin = [{"mu": share, "u": u} for share, u in zip(shares, norms, strict=True)]
-    _, assigned = _assign(kmeans, table, operands, columns, begin)
-    return _labels(layout, assigned)
-
-
-def run_centres(
-    kmeans: KMeansSteps, table: Table, columns: Sequence[Shards], total: Sequence[Arrays]
-) -> tuple[list[Shards], list[Arrays]]:
-    """The new centroids by column shards, and what a checkpoint keeps beside them; `total` has "s", "n" and "x2"."""
-    inverse = table.run(kmeans.reciprocal, [{0: {"n": each["n"]}} for each in total])
-    sums: list[Shards] = [
-        sums_by_columns(kmeans, context.party, each) for context, each in zip(table.contexts, total, strict=True)
-    ]
-    if kmeans.unmask is not None:
-        sums = table.run(kmeans.unmask, [_ranged(kmeans, each) for each in sums])
-    states = [_beside(s, mu) for s, mu in zip(sums, columns, strict=True)]
-    begin = [_each(state, inv[0], "v", "y", "empty") for state, inv in zip(states, inverse, strict=True)]
-    quotients = table.run(kmeans.quotient, begin)
-    ends = [total_of({name: each[name] for name in ("u", "esd")} for each in q.values()) for q in quotients]
-    finished = [{0: {**end, "n": t["n"], "x2": t["x2"]}} for end, t in zip(ends, total, strict=True)]
-    return quotients, [each[0] for each in table.run(kmeans.finish, finished)]
-
-
-def moduli_at(context: OpenPartyContext) -> dict[int, int]:
-    """The peers' public moduli that a party has."""
-    return {i: int(key.modulus) for i, key in context.ciphers.keyring.others.items()} if context.ciphers else {}
-
-
-def _unread(iteration: int, peer: int) -> Array:
-    raise AssertionError(f"nothing of party {peer} was encrypted in iteration {iteration}")
-
-
-def _read(received: Shards, iteration: int, peer: int) -> Array:
-    del iteration
-    return np.concatenate([state[f"y{peer}"] for state in received.values() if f"y{peer}" in state])
-
-
-def _ranged(kmeans: KMeansSteps, shards: Shards) -> Shards:
-    return {shard: {**arrays, **column_range(kmeans, shard)} for shard, arrays in shards.items()}
-
-
-def _for_engines(engines: Sequence[HEProductParameters | None], operands: Sequence[Shards]) -> list[Shards]:
-    """The operands with each party's own matrix as its engine wants it: compressed rows where it is homomorphic."""
-    return [
-        operand if engine is None else {shard: _compressed(arrays) for shard, arrays in operand.items()}
-        for engine, operand in zip(engines, operands, strict=True)
-    ]
-
-
-def _compressed(arrays: Arrays) -> Arrays:
-    if not arrays["x"].shape[1]:
-        return arrays
-    return {**without(arrays, "x"), **csr_to_state(csr_array(arrays["x"]))}
-
-
-def in_one(columns: Shards) -> ring.Ring:
-    """The centroids of all column shards, side by side."""
-    return np.concatenate([state["mu"] for state in columns.values()], axis=1)
-
-
-def _each(shards: Shards, other: Arrays, *names: str) -> Shards:
-    """Some arrays beside those of every shard."""
-    return {shard: {**arrays, **{name: other[name] for name in names}} for shard, arrays in shards.items()}
-
-
-def _beside(shards: Shards, others: Shards) -> Shards:
-    return {shard: {**arrays, **others[shard]} for shard, arrays in shards.items()}
-
-
-def own_squares(own: Shards) -> ring.Ring:
-    """Σ|x|² of what a party owns, as `transforms.kmeans.initial_centroids` has it."""
-    return fixed.encode(np.array([sum(float(np.sum(fixed.decode(arrays["x"]) ** 2)) for arrays in own.values())]))
-
-
-def own_matrices(layout: Layout, rows: Real, party: int) -> dict[int, Arrays]:
-    """Shard by shard what a party owns, in fixed point."""
-    own, first = {}, 0
-    for shard, place in enumerate(layout.row_shards()):
-        here = rows[first : first + place.block.rows]
-        first += place.block.rows
-        columns = layout.own_columns(party) if place.owner in (None, party) else slice(0, 0)
-        own[shard] = {"x": fixed.encode(here[:, columns]), **shape_to_state(place.block)}
-    return own
-
-
-def _joined(
-    layout: Layout,
-    columns: Sequence[Shards],
-    states: Sequence[Arrays],
-    assigned: Sequence[Shards],
-    total: Sequence[Arrays],
-) -> Iteration:
+def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
+    states = iterate(kmeans, run)[0]
+    stores = [checkpoints_of(context) for context in run.table.contexts]
+    done = run.table.contexts[0].iteration + 1
     (stop,) = {bool(state["stop"][0]) for state in states}
+    shares = [read_centroids(job, store, done) for job, store in zip(run.jobs, stores, strict=True)]
     return Iteration(
-        centres=fixed.decode(ring.total(in_one(each) for each in columns)),
-        labels=_labels(layout, assigned),
-        counts=ring.decode(_total(total, "n")),
+        centroids=fixed.decode(ring.total(shares)),
+        labels=_labels(kmeans.layout, stores, done),
+        counts=ring.decode(_total(run.totals["counts"], "n")),
         stop=stop,
         inertia=float(fixed.decode(_total(states, "inertia"))[0]) if "inertia" in states[0] else None,
     )
 
 
-def _labels(layout: Layout, assigned: Sequence[Shards]) -> Labels:
-    """The clusters of all rows, that the parties' positions together are."""
+def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:
+    """Run `predict_rows`: the clusters of normalised rows, from shares of centroids and norms."""
+    mu = fixed.encode(centroids)
+    shares = make_shares(mu, kmeans.layout.parties, seed=1)
+    norms = make_shares((mu * mu).sum(axis=1, dtype=ring.DTYPE), kmeans.layout.parties, seed=2)
+    with parties_in_step(kmeans, rows, 1) as run:
+        stores = [checkpoints_of(context) for context in run.table.contexts]
+        for store, share, u in zip(stores, shares, norms, strict=True):
+            for shard, state in by_columns(kmeans, "mu", share).items():
+                store.write_shard(centroids_folder(0), shard, state)
+            store.write(0, {"u": u, "stop": np.zeros(1, np.uint8)})
+        predict_rows(kmeans, run)
+        return _labels(kmeans.layout, stores, 1)
+
+
+def _of_party(columns: Sequence[Shards], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    del job
+    return columns[context.party.index][shard]
+
+
+def _write_first_checkpoint(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    """With Σ|x|² of what the party owns, as `initial_centroids` has it."""
+    del shard
+    own = [row_shard.index for row_shard in job.row_shards if row_shard.owner in (None, context.party.index)]
+    squares = sum(float(np.sum(fixed.decode(read_rows(job.encoded, index).data) ** 2)) for index in own)
+    stop = np.zeros(1, np.uint8)
+    checkpoints_of(context).write(0, {"u": state["u"], "x2": fixed.encode(np.array([squares])), "stop": stop})
+
+
+def own_matrices(layout: Layout, rows: Real, party: int) -> list[csr_array]:
+    """What a party owns of each of its row shards, in fixed point."""
+    own, first = [], 0
+    for row_shard in layout.row_shards():
+        here = rows[first : first + row_shard.shape.rows]
+        first += row_shard.shape.rows
+        if row_shard.owner in (None, party):
+            own.append(csr_array(fixed.encode(here[:, layout.own_columns(party)])))
+    return own
+
+
+def _labels(layout: Layout, stores: Sequence[Checkpoints], done: int) -> Labels:
+    """The clusters of all rows, that the parties' shares together are."""
     labels = [
-        _opened_labels([party[shard]["c"] for party in assigned], place.block.rows)
-        for shard, place in enumerate(layout.row_shards())
+        _opened_labels([store.read_shard(assignments(done), shard)["c"] for store in stores], row_shard.shape.rows)
+        for shard, row_shard in enumerate(layout.row_shards())
     ]
     return np.concatenate(labels)
 
@@ -382,7 +402,7 @@ def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations
 
     1. On the parties' own fixed-point numbers assignments are exact, but for near-ties: the chosen centroid is
        farther than the nearest by less than (M − 1)·2^(drop−40) for each of the tree's ⌈log2 k⌉ levels.
-    2. Rows that Lloyd puts elsewhere are near-ties for Lloyd, too, but for what rounding adds. Lloyd then goes on
+    2. Rows that Lloyd puts elsewhere are near-ties for Lloyd, too, but for what rounding adds. Lloyd then continues
        with these rows where the parties have put them.
     3. Centroids are within 2^-16 of Lloyd's.
     """
@@ -391,10 +411,10 @@ def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations
     for iteration in found:
         assert_near_ties_only(kmeans, rows, secure, iteration.labels)
         after = lloyd_with(kmeans, rows, before, secure, iteration)
-        np.testing.assert_allclose(iteration.centres, after, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(iteration.centroids, after, rtol=0, atol=TOLERANCE)
         np.testing.assert_array_equal(iteration.counts, np.bincount(iteration.labels, minlength=kmeans.k))
         assert_inertia(rows, after, iteration)
-        before, secure = after, iteration.centres
+        before, secure = after, iteration.centroids
     return found
 
 
@@ -413,9 +433,9 @@ def assert_near_ties_only(kmeans: KMeansSteps, rows: Real, secure: Real, labels:
         np.testing.assert_array_equal(labels, scores.argmin(axis=1))
 
 
-def integer_scores(rows: Real, centres: Real) -> Integers:
+def integer_scores(rows: Real, centroids: Real) -> Integers:
     """|μ|² − 2·x·μ of the rounded rows, n × k, exactly."""
-    x, mu = (ring.decode(fixed.encode(values)) for values in (rows, centres))
+    x, mu = (ring.decode(fixed.encode(values)) for values in (rows, centroids))
     scores: Integers = (mu**2).sum(axis=1) - 2 * np.einsum("nd,kd->nk", x, mu)
     return scores
 
@@ -424,7 +444,7 @@ def lloyd_with(kmeans: KMeansSteps, rows: Real, before: Real, secure: Real, iter
     """Lloyd's next centroids, where near-ties go as the parties had it."""
     (moved,) = np.nonzero(nearest(rows, before) != iteration.labels)
     if not len(moved):
-        return plaintext_iteration(lambda: [rows], before).centres
+        return plaintext_iteration(lambda: [rows], before).centroids
     squares = ((rows[moved, None, :] - before) ** 2).sum(axis=2)
     excess = squares[np.arange(len(moved)), iteration.labels[moved]] - squares.min(axis=1)
     error = float(np.abs(secure - before).max())
@@ -447,7 +467,7 @@ def assert_inertia(rows: Real, after: Real, iteration: Iteration) -> None:
     if iteration.inertia is None:
         return
     inertia = float(((rows - after[iteration.labels]) ** 2).sum())
-    e = _HALF + float(np.abs(iteration.centres - after).max())
+    e = _HALF + float(np.abs(iteration.centroids - after).max())
     largest = max(np.abs(rows).max(), np.abs(after).max())
     off = rows.size * 2 * (2 * largest * e + e**2) + (len(rows) + 4) * _HALF
     assert abs(iteration.inertia - inertia) <= off

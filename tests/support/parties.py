@@ -3,9 +3,10 @@
 Only here does one function hold the secrets of several parties.
 """
 
-import itertools
+import fcntl
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,51 +21,59 @@ import pyarrow as pa
 from veilmeans.crypto import prg, ring
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, correction_name
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.arrays import Array, Arrays, from_stream
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError, RefusedError
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.dealer import deal
-from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.schemas.run_folder import StoreFolder
+from veilmeans.transforms.offline.dealer import deal_corrections
+from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import Shapes, trace
 
 Shards = Mapping[int, Arrays]
 NAMES = ("payco", "shop", "bank", "carrier")
-TRIPLES = {"store": "store", "rows": 1}
-"""How a configuration describes what `deal_stores` makes."""
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_PORTS = itertools.cycle(range(10_000 + 4_000 * (_WORKER % 5), 14_000 + 4_000 * (_WORKER % 5)))
-"""Each test process takes ports of its own, below those that the system gives to outgoing connections."""
+TRIPLES = {"store": "store"}
+"""The `triples` section for the stores that `deal_stores` makes."""
+TIMEOUT_S = 300.0
+"""Seconds for which a party waits for its peers, where no test wants it to give up: a busy machine may be slow."""
+_PORTS = range(10_000, 32_000)
+"""Below those that the system gives to outgoing connections."""
+_PORT_COUNTER = Path(tempfile.gettempdir()) / f"veilmeans-test-ports-{os.getuid()}"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    found: list[int] = []
-    while len(found) < count:
-        port = next(_PORTS)
-        with socket.socket() as trial, suppress(OSError):
-            trial.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
+    """Take ports of this machine on which nobody listens, and which no other test process takes for a long while."""
+    ports: list[int] = []
+    with _PORT_COUNTER.open("a+") as counter:
+        fcntl.flock(counter, fcntl.LOCK_EX)
+        counter.seek(0)
+        taken = int(counter.read() or 0)
+        while len(ports) < count:
+            port, taken = _PORTS[taken % len(_PORTS)], taken + 1
+            with socket.socket() as listener, suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                ports.append(port)
+        counter.truncate(0)
+        counter.write(str(taken))
+    return ports
 
 
 def make_configs(
     folder: Path, parties: int = 2, kind: str = "gateway", dealer: str | None = None, **fields: Any
 ) -> dict[str, JobConfig]:
-    """A configuration, keys and a folder for each party; `fields` go into every configuration."""
+    """Make a configuration, keys and a folder for each party; `fields` are added to every configuration."""
     names = NAMES[:parties]
     members = [*names, *([dealer] if dealer else [])]
     ports = dict(zip(members, free_ports(len(members)), strict=True))
     for name in members:
         make_keys(name, folder / name, days=2)
-    exchange = {"kind": kind, "timeout_s": 30, **fields.pop("exchange", {})}
+    exchange = {"kind": kind, "timeout_s": TIMEOUT_S, **fields.pop("exchange", {})}
     return {
         name: JobConfig.model_validate(
             {
@@ -95,7 +104,7 @@ def make_configs(
 
 
 def write_config(config: JobConfig, file: Path) -> Path:
-    """A configuration as the YAML file a party would have."""
+    """Write a configuration as the YAML file that a party would have."""
     import yaml
 
     file.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False))
@@ -108,33 +117,33 @@ MANIFEST = Manifest("store", runs=1, iterations=1, rows=0, plan="")
 def deal_shards(
     seeds: Sequence[bytes], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
 ) -> list[dict[int, Arrays]]:
-    """Each party's corrections for each shard of these shapes."""
+    """Deal the corrections for shards of these shapes: for each party, shard -> corrections."""
     corrections: list[dict[int, Arrays]] = [{} for _ in seeds]
     for shard in shards[0]:
         shapes = [shapes_of(party[shard]) for party in shards]
         needs = {stage.name: stage.needs for stage in trace(protocol, shapes)}
-        dealt = deal(seeds, MANIFEST.store, 0, Address("", iteration, "", shard), needs)
-        for party, taken in enumerate(corrections):
-            taken[shard] = dealt.get(party, {})
+        dealt = deal_corrections(seeds, MANIFEST.store, 0, Address("", iteration, "", shard), needs)
+        for party, received in enumerate(corrections):
+            received[shard] = dealt.get(party, {})
     return corrections
 
 
-PUBLIC = ("block", "columns")
-"""Arrays of a state that tell shapes."""
+PUBLIC = ("shape", "columns")
+"""Arrays of a state that are public: they describe shapes."""
 
 
 def shapes_of(state: Arrays) -> Shapes:
-    """What a trace needs of a state."""
+    """Describe a state for a trace."""
     return {k: v if k in PUBLIC else (v.shape, str(v.dtype)) for k, v in state.items()}
 
 
 @dataclass(frozen=True)
 class DealtRun(StoreRun):
-    """A run's part of a store in memory: shard -> corrections."""
+    """A run's corrections in memory, by shard."""
 
     dealt: Shards = field(default_factory=dict)
 
-    def serves(self, iteration: int, shard: int) -> bool:
+    def has_corrections(self, iteration: int, shard: int) -> bool:
         return iteration == 0 and shard in self.dealt
 
     def correction(self, address: Address, label: str) -> Array:
@@ -142,9 +151,9 @@ class DealtRun(StoreRun):
 
 
 def deal_stores(
-    folders: Sequence[Path], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
+    folders: Sequence[StoreFolder], protocol: Protocol, shards: Sequence[Shards], iteration: int = 0
 ) -> list[StoreRun]:
-    """Stores for every party, as a dealer would make them for these shapes, claimed by one run."""
+    """Make every party's triple store as a dealer would for these shapes, claimed by one run."""
     seeds = [prg.derive(b"dealer" + str(folder).encode(), f"party {i}") for i, folder in enumerate(folders)]
     stores = [TripleStore.create(folder, MANIFEST, seed) for folder, seed in zip(folders, seeds, strict=True)]
     for store, dealt in zip(stores, deal_shards(seeds, protocol, shards, iteration), strict=True):
@@ -155,15 +164,21 @@ def deal_stores(
     return [store.claim(0, "test", "test") for store in stores]
 
 
-def split(values: ring.Ring, parties: int, seed: int = 0) -> list[ring.Ring]:
-    """A-shares of `values`."""
+def make_shares(values: ring.Ring, parties: int, seed: int = 0) -> list[ring.Ring]:
+    """Make A-shares of `values`."""
     rng = np.random.default_rng(seed)
     shares = [rng.integers(0, 2**64, values.shape, np.uint64) for _ in range(parties - 1)]
     return [*shares, values - ring.total(shares)] if shares else [values.copy()]
 
 
-class Board:
-    """An exchange in memory that several threads share; remembers every message for tests of the transcript."""
+def share_states(values: Mapping[str, ring.Ring], parties: int) -> list[dict[int, Arrays]]:
+    """Make each party's state with its shares of `values`, as shard 0."""
+    shares = {name: make_shares(value, parties, seed) for seed, (name, value) in enumerate(values.items())}
+    return [{0: {name: share[i] for name, share in shares.items()}} for i in range(parties)]
+
+
+class InMemoryExchange:
+    """An exchange in memory that several threads share; it keeps every message, for tests of the transcript."""
 
     def __init__(self) -> None:
         self.messages: dict[MessageKey, pa.Buffer] = {}
@@ -184,7 +199,7 @@ class Board:
                 raise PeerError(f"no message {key} within {timeout:g} s")
             return self.messages[key]
 
-    def collect(self, run: str, before: int | None = None) -> int:
+    def drop_messages(self, run: str, before: int | None = None) -> int:
         del run, before
         return 0
 
@@ -200,45 +215,45 @@ def in_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return [future.result() for future in futures]
 
 
-def run_parties(protocol: Protocol, shards: Sequence[Shards], folder: Path) -> tuple[list[dict[int, Arrays]], Board]:
-    """Run `protocol` for all parties on the bare executor over one board: states at the end, and the transcript.
+def run_parties(
+    protocol: Protocol, shards: Sequence[Shards], folder: Path
+) -> tuple[list[dict[int, Arrays]], InMemoryExchange]:
+    """Run `protocol` for all parties on the bare executor; return the final states and all messages.
 
     Seeds are fresh. The stores would be below `folder`, but stay in memory: a test may run a protocol many times.
     """
-    board, names = Board(), NAMES[: len(shards)]
+    exchange, names = InMemoryExchange(), NAMES[: len(shards)]
     seeds = [os.urandom(32) for _ in names]
     dealt = deal_shards(seeds, protocol, shards)
 
     def context(i: int) -> OpenPartyContext:
-        store = DealtRun(TripleStore(folder / names[i], MANIFEST, seeds[i]), 0, dealt[i])
-        return OpenPartyContext(Party(i, names), "test", 0, board, os.urandom(32), store, Scratch("value"), 10.0)
+        store = DealtRun(TripleStore(StoreFolder(folder / names[i]), MANIFEST, seeds[i]), 0, dealt[i])
+        return OpenPartyContext(
+            Party(i, names), "test", 0, exchange, os.urandom(32), store, Scratch("value"), TIMEOUT_S
+        )
 
-    states = in_parallel([lambda i=i: run_bare(protocol, context(i), shards[i]) for i in range(len(names))])
-    return states, board
+    states = in_parallel([lambda i=i: run_rounds(protocol, context(i), shards[i]) for i in range(len(names))])
+    return states, exchange
 
 
-def joined(states: Sequence[Mapping[int, Arrays]], shard: int, name: str = "x") -> Array:
-    """Rec: the value that the parties' shares add up to."""
+def message_arrays(
+    protocol: Protocol, shards: Sequence[Shards], folder: Path, runs: int
+) -> dict[tuple[str, str, str, str], list[Array]]:
+    """Collect every array of every message over many runs, by (stage, sender, recipient, name)."""
+    sent: dict[tuple[str, str, str, str], list[Array]] = {}
+    for _ in range(runs):
+        _, exchange = run_parties(protocol, shards, folder)
+        for key, payload in exchange.messages.items():
+            for name, array in from_stream(payload).items():
+                sent.setdefault((key.address.stage, key.sender, key.recipient, name), []).append(array)
+    return sent
+
+
+def reconstruct(states: Sequence[Mapping[int, Arrays]], shard: int, name: str = "x") -> Array:
+    """Rec: add up the parties' shares."""
     return ring.total([state[shard][name] for state in states])
 
 
-def mode_of(path: Path) -> int:
+def file_mode(path: Path) -> int:
+    """The permission bits of a file."""
     return path.stat().st_mode & 0o777
-
-
-__all__ = [
-    "NAMES",
-    "TRIPLES",
-    "Board",
-    "deal_stores",
-    "free_ports",
-    "in_parallel",
-    "joined",
-    "make_configs",
-    "mode_of",
-    "read_secret",
-    "run_parties",
-    "shapes_of",
-    "split",
-    "write_config",
-]

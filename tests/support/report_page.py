@@ -1,11 +1,11 @@
-"""What every report page must be: well-formed, self-contained, with a footer."""
+"""Checks of a report page: well-formed, self-contained, and the tables in it."""
 
 import re
 from html.parser import HTMLParser
 
 
-class Balance(HTMLParser):
-    """Tags that are open, what is loaded from elsewhere, and ids."""
+class PageParser(HTMLParser):
+    """The elements, links and ids of a page; every element must be closed."""
 
     VOID = ("meta", "col", "br", "img", "link", "input", "hr")
 
@@ -35,20 +35,34 @@ class Balance(HTMLParser):
 
 
 def check_page(page: str) -> None:
-    """Well-formed, and complete in itself."""
-    found = Balance()
-    found.feed(page)
-    found.close()
-    assert found.open == []
-    assert not found.elements & {"script", "img", "link", "iframe", "object", "embed", "base", "form"}
-    assert len(set(found.ids)) == len(found.ids)
-    assert found.links
-    assert all(link.startswith("#") and link[1:] in found.ids for link in found.links)
+    """Check that a page is well-formed and loads nothing."""
+    parser = PageParser()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    assert not parser.elements & {"script", "img", "link", "iframe", "object", "embed", "base", "form"}
+    assert len(set(parser.ids)) == len(parser.ids)
+    assert parser.links
+    assert all(link.startswith("#") and link[1:] in parser.ids for link in parser.links)
     assert not re.search(r"@import|https?://|url\((?!#)", page)
     assert len(page.encode()) < 300_000
 
 
 def footer(page: str) -> list[str]:
+    """The totals below the table of steps."""
     line = re.search(r"<tfoot>(.*?)</tfoot>", page, re.DOTALL)
     assert line
     return re.findall(r'<td class="n">([^<]*)</td>', line[1])
+
+
+def drawn_steps(page: str) -> list[str]:
+    """The names of the steps in the graph."""
+    return re.findall(r'<div class="step [^"]*"><b>([^<· ]+)', page)
+
+
+def disclosure_rows(page: str) -> list[list[str]]:
+    """Rows of the table of disclosures: what was opened, to whom, when and why."""
+    section = re.search(r'<section id="result".*?</section>', page, re.DOTALL)
+    assert section
+    rows = re.findall(r'<tr role="row"><th role="rowheader".*?</tr>', section[0])
+    return [re.findall(r"<t[hd] [^>]*>([^<]*)</t[hd]>", row) for row in rows if 'data-label="Reason"' in row]

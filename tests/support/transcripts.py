@@ -1,5 +1,6 @@
-"""Many transcripts of one protocol, and tests of what they tell."""
+"""Transcripts of protocols over many runs, and tests of what they reveal."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -17,17 +18,18 @@ from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, c
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.dealer import deal
+from veilmeans.schemas.run_folder import StoreFolder
+from veilmeans.transforms.offline.dealer import deal_corrections
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
 from veilmeans.transforms.rounds.interfaces import CorrelationNeed, HomomorphicOperations, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
 from veilmeans.transforms.rounds.trace import trace
 
 
-# The parties in step, and everything they send and ask for.
+# all parties of a run in step, and everything they send and ask for
 @dataclass(frozen=True)
-class Dealt(StoreRun):
-    """A store's run in memory."""
+class InMemoryStoreRun(StoreRun):
+    """A run of a triple store whose corrections are in memory."""
 
     arrays: Arrays = field(default_factory=dict)
 
@@ -35,13 +37,13 @@ class Dealt(StoreRun):
         return self.arrays[correction_name(address.stage, label)]
 
 
-class Masked(np.ndarray):
-    """An array that knows which randomness went into it; taking a part of it, or spreading it out, is remembered."""
+class MaskedArray(np.ndarray):
+    """An array that records the randomness in it, and whether that was indexed or broadcast before."""
 
     masks: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, array: Array, masks: frozenset[str]) -> "Masked":
+    def of(cls, array: Array, masks: frozenset[str]) -> "MaskedArray":
         result = array.view(cls)
         result.masks = masks
         return result
@@ -50,73 +52,75 @@ class Masked(np.ndarray):
         self.masks = getattr(source, "masks", frozenset())
 
     def __getitem__(self, index: Any) -> Any:
-        return Masked.of(np.atleast_1d(np.asarray(self)[index]), frozenset(f"part of {mask}" for mask in self.masks))
+        return MaskedArray.of(
+            np.atleast_1d(np.asarray(self)[index]), frozenset(f"indexed {mask}" for mask in self.masks)
+        )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
         if out:
             options["out"] = tuple(each.view(np.ndarray) for each in out)
-        plain = [each.view(np.ndarray) if isinstance(each, Masked) else each for each in inputs]
+        plain = [each.view(np.ndarray) if isinstance(each, MaskedArray) else each for each in inputs]
         result = getattr(ufunc, method)(*plain, **options)
         masks = {
-            mask if each.shape == np.shape(result) else f"spread {mask}"
+            mask if each.shape == np.shape(result) else f"broadcast {mask}"
             for each in (*inputs, *out)
-            if isinstance(each, Masked)
+            if isinstance(each, MaskedArray)
             for mask in each.masks
         }
         if out:
             out[0].masks = frozenset(masks)
             return out[0]
-        return Masked.of(np.asarray(result), frozenset(masks))
+        return MaskedArray.of(np.asarray(result), frozenset(masks))
 
 
 @dataclass
-class Marking:
-    """`Randomness` that keeps what it gives, and marks it for a send. Nobody may write into it."""
+class RecordedRandomness:
+    """`Randomness` that records what it returns, read-only, and marks it for a send."""
 
     inner: Randomness
-    given: dict[str, Array]
+    returned: dict[str, Array]
     sending: bool
     scope: str = ""
 
     def uniform(self, label: str, shape: tuple[int, ...]) -> ring.Ring:
-        return self._marked(self.scope + label, self.inner.uniform(label, shape))
+        return self._record(self.scope + label, self.inner.uniform(label, shape))
 
     def correlated(self, kind: Kind, part: str) -> Array:
-        return self._marked(CorrelationNeed(self.scope, kind).label(part), self.inner.correlated(kind, part))
+        return self._record(CorrelationNeed(self.scope, kind).label(part), self.inner.correlated(kind, part))
 
-    def homomorphic(self) -> HomomorphicOperations:
-        return self.inner.homomorphic()
+    def he(self) -> HomomorphicOperations:
+        return self.inner.he()
 
-    def scoped(self, scope: str) -> "Marking":
-        return Marking(self.inner.scoped(scope), self.given, self.sending, self.scope + scope)
+    def scoped(self, scope: str) -> "RecordedRandomness":
+        return RecordedRandomness(self.inner.scoped(scope), self.returned, self.sending, self.scope + scope)
 
-    def _marked(self, label: str, array: Array) -> Array:
-        self.given[label] = array
-        result = Masked.of(array, frozenset({label})) if self.sending else array.view()
+    def _record(self, label: str, array: Array) -> Array:
+        self.returned[label] = array
+        result = MaskedArray.of(array, frozenset({label})) if self.sending else array.view()
         result.flags.writeable = False
         return result
 
 
-def plain(arrays: Arrays) -> dict[str, Array]:
+def without_marks(arrays: Arrays) -> dict[str, Array]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One round: what each party sent to whom (`None`: the same to all), and the randomness it was given."""
+class RoundTranscript:
+    """One round: what each party sent to whom (`None`: the same to all), and the randomness that it used."""
 
     sent: Mapping[tuple[int, int | None, str], Array]
-    given: Sequence[Mapping[str, Array]]
+    randomness: Sequence[Mapping[str, Array]]
 
 
 def needs_of(protocol: Protocol, states: Sequence[Arrays]) -> dict[str, tuple[CorrelationNeed, ...]]:
-    """What the dealer has to make."""
+    """The correlations that the dealer has to make."""
     return {stage.name: stage.needs for stage in trace(protocol, [shapes_of(state) for state in states])}
 
 
 @dataclass
-class Game:
-    """All parties of one run. `where` says at what place they are, for those who watch."""
+class InStepRun:
+    """All parties of one run, in one thread. `at`: the party and the stage that are being computed."""
 
     protocol: Protocol
     states: Sequence[Arrays]
@@ -124,97 +128,102 @@ class Game:
     iteration: int = 0
     shard: int = 0
     needs: Mapping[str, tuple[CorrelationNeed, ...]] | None = None
-    where: tuple[int, str] = (-1, "")
+    at: tuple[int, str] = (-1, "")
 
-    def play(self) -> dict[str, Seen]:
+    def run(self) -> dict[str, RoundTranscript]:
+        """Run the protocol; return the transcript of each stage."""
         needs = needs_of(self.protocol, self.states) if self.needs is None else self.needs
-        self.where = (-1, "")
-        dealt = deal(self.seeds, "store", 0, Address("", self.iteration, "", self.shard), needs)
+        self.at = (-1, "")
+        dealt = deal_corrections(self.seeds, "store", 0, Address("", self.iteration, "", self.shard), needs)
         manifest = Manifest("store", runs=1, iterations=9, rows=0, plan="")
         stores = [
-            Dealt(TripleStore(Path("nowhere"), manifest, seed), 0, dealt.get(i, {}))
+            InMemoryStoreRun(TripleStore(StoreFolder(Path("nowhere")), manifest, seed), 0, dealt.get(i, {}))
             for i, seed in enumerate(self.seeds)
         ]
         states, result = list(self.states), {}
         for stage in self.protocol.stages():
-            states, result[stage.name] = self._round(stage, states, stores)
+            states, result[stage.name] = self._run_round(stage, states, stores)
         self.states = states
         return result
 
-    def _round(self, stage: Stage, states: Sequence[Arrays], stores: Sequence[Dealt]) -> tuple[list[Arrays], Seen]:
+    def _run_round(
+        self, stage: Stage, states: Sequence[Arrays], stores: Sequence[InMemoryStoreRun]
+    ) -> tuple[list[Arrays], RoundTranscript]:
         parties = [Party(i, tuple("abcd"[: len(states)])) for i in range(len(states))]
-        asked: list[dict[str, Array]] = [{} for _ in parties]
+        used: list[dict[str, Array]] = [{} for _ in parties]
 
-        def randomness(i: int, sending: bool) -> Marking:
-            self.where = (i, stage.name)
+        def randomness(i: int, sending: bool) -> RecordedRandomness:
+            self.at = (i, stage.name)
             own = prg.derive(self.seeds[i], "own")
             address = Address("run", self.iteration, stage.name, self.shard)
-            return Marking(AddressedRandomness(i, own, stores[i], address), asked[i], sending)
+            return RecordedRandomness(AddressedRandomness(i, own, stores[i], address), used[i], sending)
 
         sent = [stage.round.send(party, states[party.index], randomness(party.index, True)) for party in parties]
         after = []
         for party in parties:
             senders = stage.round.senders(party)
-            inbox = Inbox(party, {i: plain(sent[i].for_peer(party.index)) for i in senders})
-            state = plain(sent[party.index].state)
+            inbox = Inbox(party, {i: without_marks(sent[i].for_peer(party.index)) for i in senders})
+            state = without_marks(sent[party.index].state)
             after.append(stage.round.receive(party, state, inbox, randomness(party.index, False)))
         arrays: dict[tuple[int, int | None, str], Array] = {}
         for i, each in enumerate(sent):
             to: Mapping[int | None, Arrays] = {None: each.message} if each.to is None else dict(each.to)
             arrays |= {(i, peer, name): array for peer, message in to.items() for name, array in message.items()}
-        return after, Seen(arrays, asked)
+        return after, RoundTranscript(arrays, used)
 
 
 def seeds_of(run: object, parties: int) -> list[bytes]:
+    """Derive the parties' seeds from the number of a run, so that tests give the same result each time."""
     return [prg.derive(b"transcripts", f"{run} {i}") for i in range(parties)]
 
 
-# Every protocol, with two secrets each.
+# a protocol, with two secrets
 ROWS, RUNS = 4096, 8
 
 
 def states(**shares: Sequence[Array]) -> list[Arrays]:
+    """Make each party's state from name -> shares."""
     return [dict(zip(shares, each, strict=True)) for each in zip(*shares.values(), strict=True)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol, and states at its beginning for secret number 0 or 1 and so many rows."""
+    """A protocol, and its initial states for secret number 0 or 1 and a number of rows."""
 
     protocol: Protocol
     parties: int
     begin: Callable[[int, int], list[Arrays]]
 
 
-# The yardstick: χ² of byte values. `LIMIT` is passed with probability 2·10^-13, and fewer than 2·10^5 are computed.
+# the statistic: χ² of byte values
 Transcripts = dict[str, dict[str, Array]]
-"""Stage -> what it is (who to whom, or what is opened) -> runs × values."""
-SAMPLE, LOOKED_AT = 512, 2048
-"""Values of an array in one run that are looked at: for differences, and by themselves."""
+"""Stage -> description (sender→recipient: name, or an opened array) -> runs × values."""
+PAIR_SAMPLE, SAMPLE = 512, 2048
+"""Values of an array in one run that are tested: in pairs for differences, and by themselves."""
 
 
 def opened(sent: Mapping[tuple[int, int | None, str], Array]) -> Iterator[tuple[str, Array]]:
-    """What the messages to all add up to, by sum and by XOR: uniform both, since each message has its own mask."""
+    """Add up the messages to all, by sum and by XOR: both are uniform, since each message has its own mask."""
     for name in sorted({name for _, to, name in sent if to is None}):
         arrays = [np.asarray(array) for (_, _, n), array in sent.items() if n == name]
         for operation in (np.add, np.bitwise_xor):
             yield f"opened {name} ({operation.__name__})", reduce(operation, arrays)
 
 
-def watched(case: Case, which: int, runs: int = RUNS, rows: int = ROWS) -> tuple[Transcripts, Transcripts]:
-    """What is sent and opened over many runs, and what else each recipient has: the randomness it was given."""
-    begin = case.begin(which, rows)
+def record(case: Case, secret: int, runs: int = RUNS, rows: int = ROWS) -> tuple[Transcripts, Transcripts]:
+    """Record what is sent and opened over many runs, and the randomness that each party used."""
+    begin = case.begin(secret, rows)
     public: dict[str, dict[str, list[Array]]] = {}
     own: dict[str, dict[str, list[Array]]] = {}
     needs = needs_of(case.protocol, begin)
     for run in range(runs):
-        seen = Game(case.protocol, begin, seeds_of((which, run), case.parties), needs=needs).play()
-        for stage, each in seen.items():
+        transcript = InStepRun(case.protocol, begin, seeds_of((secret, run), case.parties), needs=needs).run()
+        for stage, each in transcript.items():
             arrays = {f"{i}→{'all' if to is None else to}: {n}": a for (i, to, n), a in each.sent.items()}
             for what, array in (*arrays.items(), *opened(each.sent)):
                 public.setdefault(stage, {}).setdefault(what, []).append(np.asarray(array).reshape(-1))
-            for i, given in enumerate(each.given):
-                for what, array in given.items():
+            for i, randomness in enumerate(each.randomness):
+                for what, array in randomness.items():
                     own.setdefault(stage, {}).setdefault(f"{i}: {what}", []).append(array.reshape(-1))
     first, second = (
         {stage: {what: np.stack(a) for what, a in arrays.items()} for stage, arrays in table.items()}
@@ -223,14 +232,14 @@ def watched(case: Case, which: int, runs: int = RUNS, rows: int = ROWS) -> tuple
     return first, second
 
 
-def pooled(values: Array) -> float:
+def byte_chi_square(values: Array) -> float:
     """χ² of all bytes together."""
     return chi_square(np.ascontiguousarray(values).view(np.uint8))
 
 
 def differences(one: Array, other: Array) -> float:
-    """The larger χ² of difference and XOR: one mask on two values leaves no mask."""
-    return max(pooled(one - other), pooled(one ^ other))
+    """The larger χ² of difference and XOR, in which a mask that is used twice cancels out."""
+    return max(byte_chi_square(one - other), byte_chi_square(one ^ other))
 
 
 def two_samples(one: Array, other: Array) -> float:
@@ -243,60 +252,71 @@ def two_samples(one: Array, other: Array) -> float:
 
 
 def not_uniform(public: Transcripts) -> list[str]:
+    """List the arrays that are not uniform."""
     return [
         f"{stage} {what}"
         for stage, arrays in public.items()
         for what, values in arrays.items()
-        if chi_square(values[:, :LOOKED_AT]) > LIMIT
+        if chi_square(values[:, :SAMPLE]) > LIMIT
     ]
 
 
 def related(public: Transcripts, own: Transcripts) -> list[str]:
-    """Values of one round whose difference is not uniform: of two messages; of two opened values; within one; of a
-    message and what another party than its sender has."""
-    found = []
+    """List pairs of values of one round whose difference is not uniform.
+
+    Pairs are two messages; two opened arrays; values of one array; a message and the randomness of another party than
+    its sender.
+    """
+    pairs = [f"{stage} {what}" for stage, arrays in public.items() for what in _related_within(arrays)]
     for stage, arrays in public.items():
-        for what, values in arrays.items():
-            half = values.shape[1] // 2
-            within = {
-                "halves": (values[:, :half], values[:, half : 2 * half]),
-                "neighbours": (values[:, 1:], values[:, :-1]),
-            }
-            for how, (one, other) in within.items():
-                if differences(one[:, :SAMPLE], other[:, :SAMPLE]) > LIMIT:
-                    found.append(f"{stage} {what}: {how}")
-        pairs = []
-        for sort in ("→", "(add)", "(bitwise_xor)"):
-            pairs += combinations([each for each in arrays.items() if sort in each[0]], 2)
-        for mine in own.get(stage, {}).items():
-            holder = mine[0][0]
-            pairs += [(mine, theirs) for theirs in arrays.items() if not theirs[0].startswith(holder)]
-        for (what, one), (other_what, other) in pairs:
-            same = one.shape == other.shape and one.dtype == other.dtype and not _handed_over(what, other_what)
-            if same and differences(one[:, :SAMPLE], other[:, :SAMPLE]) > LIMIT:
-                found.append(f"{stage} {what} and {other_what}")
-    return found
+        for (what, one), (other_what, other) in _pairs(arrays, own.get(stage, {})):
+            comparable = one.shape == other.shape and one.dtype == other.dtype
+            if comparable and not _is_share_for_peer(what, other_what) and _differ_too_little(one, other):
+                pairs.append(f"{stage} {what} and {other_what}")
+    return pairs
 
 
-def _handed_over(own: str, sent: str) -> bool:
-    """A share that its owner made for another party is, of course, what it sends."""
+def _differ_too_little(one: Array, other: Array) -> bool:
+    return differences(one[:, :PAIR_SAMPLE], other[:, :PAIR_SAMPLE]) > LIMIT
+
+
+def _related_within(arrays: Mapping[str, Array]) -> Iterator[str]:
+    """Compare the two halves of each array, and its adjacent values."""
+    for what, values in arrays.items():
+        half = values.shape[1] // 2
+        if _differ_too_little(values[:, :half], values[:, half : 2 * half]):
+            yield f"{what}: halves"
+        if _differ_too_little(values[:, 1:], values[:, :-1]):
+            yield f"{what}: adjacent values"
+
+
+def _pairs(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> Iterator[tuple[tuple[str, Array], ...]]:
+    for kind in ("→", "(add)", "(bitwise_xor)"):
+        yield from combinations([each for each in arrays.items() if kind in each[0]], 2)
+    for mine in own.items():
+        holder = mine[0][0]
+        yield from ((mine, theirs) for theirs in arrays.items() if not theirs[0].startswith(holder))
+
+
+def _is_share_for_peer(own: str, sent: str) -> bool:
+    """Return whether the randomness is a share that its owner drew for another party, and so the message itself."""
     holder, _, label = own.partition(": ")
     return label.startswith("share.") and sent == f"{holder}→{label.removeprefix('share.')}: x"
 
 
-# Masks and addresses: exactly, not by statistics.
+# masks: exactly, not by statistics
 def masks_of(case: Case, rows: int = 72) -> list[tuple[str, frozenset[str]]]:
-    """For each array that is sent: where and by whom, and the randomness of this round that went into it."""
-    seen = Game(case.protocol, case.begin(1, rows), seeds_of("masks", case.parties)).play()
+    """List each array that is sent: stage and sender, and the randomness of this round that is in it."""
+    transcript = InStepRun(case.protocol, case.begin(1, rows), seeds_of("masks", case.parties)).run()
     return [
         (f"{stage} {sender}", getattr(array, "masks", frozenset()))
-        for stage, each in seen.items()
+        for stage, each in transcript.items()
         for (sender, _, _), array in each.sent.items()
     ]
 
 
-def misused(used: Sequence[tuple[str, frozenset[str]]]) -> list[str]:
-    """Arrays that have not exactly one mask, element by element; and masks on two arrays."""
+def misused_masks(used: Sequence[tuple[str, frozenset[str]]]) -> list[str]:
+    """List the arrays without exactly one mask, element by element, and the masks that are on two arrays."""
     wrong = [f"{where}: {sorted(masks)}" for where, masks in used if len(masks) != 1 or " " in next(iter(masks))]
-    once = [(where, mask) for where, masks in used for mask in masks]
-    return wrong + [f"{where}: {mask} again" for where, mask in sorted(set(once)) if once.count((where, mask)) > 1]
+    uses = Counter((where, mask) for where, masks in used for mask in masks)
+    return wrong + [f"{where}: {mask} again" for (where, mask), count in sorted(uses.items()) if count > 1]

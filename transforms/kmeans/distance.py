@@ -1,6 +1,6 @@
-"""F_ESD': shares of the squared distances of all rows to all centroids, but for a term that does not matter.
+"""F_ESD': shares of the squared distances of all rows to all centroids, without the term |x|².
 
-  D' = U − 2·X·μᵀ,    U_j = |μ_j|²                                (|x|² is the same for all j and is left out)
+  D' = U − 2·X·μᵀ,    U_j = |μ_j|²                                (|x|² is the same for all j and is omitted)
 
 X·μᵀ is the sum of each owner's X_i·μ_iᵀ, over the columns it owns (`products.cross_product`); the rest is local.
 D' carries 2f fractional bits and is compared as it is.
@@ -19,19 +19,23 @@ from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
 
 def distance(engines: OwnerProducts = ()) -> Protocol:
-    """One round. `engines`: the numbers of each owner that uses `he`; then the peers' Enc(μ) are here already."""
+    """Compute distances in one round.
+
+    `engines`: the parameters of each owner that uses `he`; it has received the peers' Enc(μ) before.
+    """
     product = CrossProduct("dist.mu", "dist.p", engines=tuple(engines))
-    return cross(product).after(_spread).then(_finish).named("distance")
+    return cross(product).after(_split_centroids).then(_combine).named("distance")
 
 
-def _spread(party: Party, state: Arrays) -> Arrays:
-    """To each owner the centroids of its columns."""
-    block, mu = shape_from_state(state), require(state, "mu")
-    parts = {f"dist.mu{i}": np.ascontiguousarray(mu[:, block.columns(i)].T) for i in range(party.count)}
-    return {**without(state, "mu"), **parts}
+def _split_centroids(party: Party, state: Arrays) -> Arrays:
+    """Split the centroids by the owners of their columns."""
+    shard, mu = shape_from_state(state), require(state, "mu")
+    owned = {f"dist.mu{i}": np.ascontiguousarray(mu[:, shard.columns(i)].T) for i in range(party.count)}
+    return {**without(state, "mu"), **owned}
 
 
-def _finish(party: Party, state: Arrays) -> Arrays:
+def _combine(party: Party, state: Arrays) -> Arrays:
+    """U − 2·Σ_i X_i·μ_iᵀ."""
     products = ring.total(require(state, f"dist.p{i}") for i in range(party.count))
     u = require(state, "u")
     return {"d": u[:, None] - (np.ascontiguousarray(products.T) << ring.DTYPE(1))}

@@ -1,18 +1,17 @@
 """Rec of a run's results, to the parties that the reveal policy names and to no one else.
 
 Shares of a result are masked afresh by the last product that made them, so that each of them alone, and those of
-several parties together, tell no more than the value that they add up to.
+several parties together, reveal no more than the value that they add up to.
 
-Assignments, shard by shard: "c" (k × packed) in; at a recipient "label" (n) out. Horizontally a party learns those of
-its own rows. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centres" (k × its columns)
-and "total" (1) out. Whoever may see all columns gets the scale of each one from its owner, too.
+Assignments, over row shards: "c" (k × packed) in; at a recipient "label" (n) out. Horizontally a party learns those of
+its own rows. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
+columns) and "total" (1) out. Whoever may see all columns gets the scale of each one from its owner, too.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
-import apache_beam as beam
 import numpy as np
 
 from veilmeans.crypto import bits
@@ -21,45 +20,18 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.kmeans.iteration import Seated, run_and_report
+from veilmeans.schemas.run_folder import OPENED
+from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
-from veilmeans.transforms.rounds.beam_executor import RunProtocol
+from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Step
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
-OPENED = "opened"
-
-
-def load_assignments(job: PartyJob, context: OpenPartyContext, shard: int) -> dict[str, Array]:
-    """The shares of a shard's rows, and which party they belong to (M: all)."""
-    place = job.place(shard)
-    owner = job.kmeans.layout.parties if place.owner is None else place.owner
-    shares = checkpoints_of(context).read_shard(assignments(context.iteration), shard)
-    return {"c": shares["c"], "rows": np.array([place.block.rows]), "owner": np.array([owner])}
-
-
-def keep_labels(context: OpenPartyContext, shard: int, opened: Arrays) -> None:
-    if "label" in opened:
-        checkpoints_of(context).write_shard(OPENED, shard, {"label": opened["label"]})
-
-
-class LoadAssignments(Seated):
-    def process(self, shard: int) -> Iterator[tuple[int, Shard]]:
-        yield shard, Shard(arrays=load_assignments(self.job, self.context, shard))
-
-
-class KeepLabels(Seated):
-    def process(self, element: tuple[int, Shard]) -> Iterator[int]:
-        shard, state = element
-        keep_labels(self.context, shard, state.arrays)
-        yield shard
-
 
 @dataclass(frozen=True)
 class RevealPolicy:
-    """Who learns what; parties by their index."""
+    """The parties that learn each kind of result, by their index."""
 
     layout: Layout
     assignments: frozenset[int] = frozenset()
@@ -74,77 +46,74 @@ class RevealPolicy:
         return slice(0, self.layout.total_features) if self.all_columns else self.layout.own_columns(party)
 
     def opens_scale(self, party: int) -> bool:
-        """Whether `party` needs the others' scales to read what it gets."""
+        """True if `party` needs the others' scales to read what it gets."""
         return self.layout.vertical and self.all_columns and party in self.centroids
 
 
-def _build(job: PartyJob, policy: RevealPolicy, pipeline: beam.Pipeline) -> None:
-    protocol = open_assignments(policy)
-    start = pipeline | beam.Create([job.shards])
-    if job.whole:
-        _ = start | "Open" >> beam.ParDo(OpenWhole(job, policy))
-        return
-    _ = (
-        start
-        | "Shards" >> beam.FlatMap(list).with_output_types(int)
-        | "Spread" >> beam.Reshuffle()
-        | "Load" >> beam.ParDo(LoadAssignments(job)).with_output_types(tuple[int, Shard])
-        | "Open" >> RunProtocol(protocol, job.context)
-        | "Keep" >> beam.ParDo(KeepLabels(job))
-    )
+S = TypeVar("S")
 
 
-class OpenWhole(Seated):
-    def __init__(self, job: PartyJob, policy: RevealPolicy) -> None:
-        super().__init__(job)
-        self.policy = policy
-
-    def process(self, shards: list[int]) -> Iterator[int]:
-        states: dict[int, Arrays] = {shard: load_assignments(self.job, self.context, shard) for shard in shards}
-        for shard, opened in run_and_report(open_assignments(self.policy), self.context, states).items():
-            keep_labels(self.context, shard, opened)
-            yield shard
+def open_assignments(policy: RevealPolicy, run: Executor[S]) -> S:
+    """Open the clusters of all rows, one round over the row shards."""
+    return run.keep(KEEP_LABELS, run.rounds(assignments_step(policy), run.shards(Over.ROWS, ASSIGNMENTS)))
 
 
-def open_assignments(policy: RevealPolicy) -> Protocol:
-    """One round over the shards."""
-    step = Round("assignments", partial(_send_rows, policy), partial(_see_rows, policy), "[c], to be opened")
-    return Protocol(f"reveal-assignments{policy.name}", (step,))
+def open_centroids(policy: RevealPolicy, results: Load, run: Executor[S]) -> S:
+    """Open centroids and inertia, one round for all that is k × d or less."""
+    return run.rounds(centroids_step(policy), run.shards(Over.ONE, results))
 
 
-def open_centroids(policy: RevealPolicy) -> Protocol:
-    """One round for all that is k × d or less."""
-    step = Round(
-        "centres", partial(_send_centres, policy), partial(_see_centres, policy), "⟨μ⟩, ⟨inertia⟩, to be opened"
-    )
-    return Protocol(f"reveal-centres{policy.name}", (step,))
+def _read_assignments(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a row shard's assignments, and the party that its rows belong to (M: all)."""
+    row_shard = job.row_shards[shard]
+    owner = job.steps.layout.parties if row_shard.owner is None else row_shard.owner
+    shares = checkpoints_of(context).read_shard(assignments(context.iteration), shard)
+    return {"c": shares["c"], "rows": np.array([row_shard.shape.rows]), "owner": np.array([owner])}
+
+
+def _keep_labels(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    if "label" in state:
+        checkpoints_of(context).write_shard(OPENED, shard, {"label": state["label"]})
+
+
+ASSIGNMENTS = Load(_read_assignments, shapes.assignments, kept=("assignments", "checkpoint"))
+KEEP_LABELS = Keep("labels", _keep_labels)
+
+
+def assignments_step(policy: RevealPolicy) -> Step:
+    rows = Round("assignments", partial(_send_rows, policy), partial(_open_rows, policy), "[c], to be opened")
+    protocol = Protocol(f"reveal-assignments{policy.name}", (rows,))
+    return Step(protocol, "clusters, to the parties that the policy names")
+
+
+def centroids_step(policy: RevealPolicy) -> Step:
+    halves = partial(_send_results, policy), partial(_open_results, policy)
+    results = Round("centroids", *halves, "⟨μ⟩, ⟨inertia⟩, to be opened")
+    protocol = Protocol(f"reveal-centroids{policy.name}", (results,))
+    return Step(protocol, "centroids, inertia, to the parties that the policy names")
 
 
 def _may_see(policy: RevealPolicy, state: Arrays, party: int) -> bool:
-    """Whether `party` learns the clusters of this shard's rows; "owner" is M where all own them."""
+    """True if `party` learns the clusters of this shard's rows; "owner" is M where all own them."""
     owner = int(state["owner"][0])
     return party in policy.assignments and owner in (party, policy.layout.parties)
 
 
-def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    del randomness
+def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
     return Sent(state, to={i: {"c": state["c"]} if _may_see(policy, state, i) else {} for i in party.others})
 
 
-def _see_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del randomness
+def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
     if not _may_see(policy, state, party.index):
         return {}
-    hot = bits.unpack_rows(inbox.opened_xor("c", state["c"]), int(state["rows"][0]))
+    hot = bits.unpack_rows(inbox.open_xor("c", state["c"]), int(state["rows"][0]))
     if not np.all(hot.sum(axis=0) == 1):
-        raise RefusedError(
-            f"the opened assignments are not one cluster a row: a share of {_others(party)} is not right"
-        )
+        peers = " or ".join(party.names[i] for i in party.others)
+        raise RefusedError(f"the opened assignments are not one cluster a row: a share of {peers} is not right")
     return {"label": np.argmax(hot, axis=0).astype(np.int32)}
 
 
-def _send_centres(policy: RevealPolicy, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    del randomness
+def _send_results(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
     return Sent(state, to={i: _for_peer(policy, state, i) for i in party.others})
 
 
@@ -159,14 +128,13 @@ def _for_peer(policy: RevealPolicy, state: Arrays, peer: int) -> Arrays:
     return message
 
 
-def _see_centres(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del randomness
+def _open_results(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
     opened: dict[str, Array] = {}
     if party.index in policy.centroids:
         mine = np.ascontiguousarray(require(state, "mu")[:, policy.columns(party.index)])
-        opened["centres"] = inbox.opened("mu", mine)
+        opened["centroids"] = inbox.open_sum("mu", mine)
     if party.index in policy.inertia:
-        opened["total"] = inbox.opened("inertia", require(state, "inertia"))
+        opened["total"] = inbox.open_sum("inertia", require(state, "inertia"))
     if policy.opens_scale(party.index):
         opened |= _scales(policy, party, state, inbox)
     return opened
@@ -182,7 +150,3 @@ def _scales(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox) -> 
             scales[f"{name}{i}"] = state[name] if i == party.index else inbox.from_peer(i, name, like)
         scales[f"names{i}"] = source.get("names", np.zeros(0, np.uint8))
     return scales
-
-
-def _others(party: Party) -> str:
-    return " or ".join(party.names[i] for i in party.others)

@@ -1,187 +1,252 @@
-"""One party's side of a K-means run: what it plays, and what it reads from and keeps on its own disk.
+"""One party's side of a K-means run: what it reads from its own disk and keeps there, and how shards are added up.
 
-Operands and centroids are read where they are needed, so that they pass no barrier; see `io.storage.checkpoints`.
+Operands and centroids are read where they are needed, so that they pass no barrier; see `io.storage.checkpoints`. Each
+`Load` also says what shapes it has, so that the same descriptions can be traced without data.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.crypto.he.product_parameters import HEProductParameters
-from veilmeans.io.storage.checkpoints import ENCRYPTED, OPERANDS, Checkpoints, assignments, centroids, encrypted
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted
 from veilmeans.io.storage.encoded_shards import read_rows
-from veilmeans.io.storage.he_keyring import moduli
+from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
+from veilmeans.schemas.run_folder import ASSIGNMENTS, ENCRYPTED, OPERANDS
+from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
-from veilmeans.transforms.products.he_product import ciphertexts_within, csr_to_state, multiply_ciphertexts
-from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, checkpoints
+from veilmeans.transforms.products.he_product import (
+    OwnerProducts,
+    ciphertexts_within,
+    csr_to_state,
+    multiply_ciphertexts,
+)
+from veilmeans.transforms.rounds.executor import AddUp, Keep, Load, Over
+from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, run_checkpoints
 
 
 @dataclass(frozen=True)
 class PartyJob:
-    """One party's side of a K-means run: what it plays, where its own rows are, whether an iteration is one call."""
+    """One party's side of a K-means run: its steps, its context, and the folder of its own encoded rows.
 
-    kmeans: KMeansSteps
+    `one_call`: all rounds of an iteration run in one call here.
+    """
+
+    steps: KMeansSteps
     context: PartyContext
-    prepared: Path
-    whole: bool
-
-    def place(self, shard: int) -> RowShard:
-        return self.kmeans.layout.row_shards()[shard]
+    encoded: Path
+    one_call: bool
 
     @property
-    def shards(self) -> list[int]:
-        return list(range(len(self.kmeans.layout.row_shards())))
+    def parameters(self) -> KMeansSteps:
+        return self.steps
 
     @property
-    def column_shards(self) -> list[int]:
-        return list(range(len(self.kmeans.column_shards)))
+    def row_shards(self) -> list[RowShard]:
+        return self.steps.layout.row_shards()
+
+    def shard_numbers(self, over: Over) -> list[int]:
+        counts = {Over.ROWS: len(self.row_shards), Over.COLUMNS: len(self.steps.column_shards), Over.ONE: 1}
+        return list(range(counts[over]))
+
+    def add_up(self) -> AddUp:
+        """Σ of shares mod 2^64; Π of ciphertexts under the peers' public moduli, where there are some."""
+        if self.steps.engines.cipher is None:
+            return partial(total_of, peer_moduli={})
+        return partial(total_of, peer_moduli=peer_moduli(self.context.config.store_folder, self.context.config.me))
 
 
 def checkpoints_of(context: OpenPartyContext) -> Checkpoints:
     """This party's checkpoints of the run."""
-    return checkpoints(context.folder, context.seed)
+    return run_checkpoints(context.folder, context.seed)
 
 
 def has_stopped(checkpoint: Arrays) -> bool:
-    """Whether the stop bit was opened as 1."""
+    """True if the stop bit was opened as 1."""
     return bool(checkpoint["stop"].any())
 
 
-def load_own(job: PartyJob, context: OpenPartyContext, shard: int, engine: HEProductParameters | None = None) -> Arrays:
-    """My own matrix of a shard, its rows × the columns that I own there: dense, or in compressed rows for `he`."""
-    place = job.place(shard)
-    shape = shape_to_state(place.block)
-    if place.owner not in (None, context.party.index):
-        return {**shape, "x": np.zeros((place.block.rows, 0), ring.DTYPE)}
-    rows = read_rows(job.prepared, place.index)
-    return {**shape, "x": rows.toarray()} if engine is None else {**shape, **csr_to_state(rows)}
+# loads
+def _own_matrix(job: PartyJob, context: OpenPartyContext, shard: int, sparse: bool = False) -> Arrays:
+    """This party's own matrix of a row shard: dense, or in compressed rows for `he`."""
+    row_shard = job.row_shards[shard]
+    shape = shape_to_state(row_shard.shape)
+    if row_shard.owner not in (None, context.party.index):
+        return {**shape, "x": np.zeros((row_shard.shape.rows, 0), ring.DTYPE)}
+    rows = read_rows(job.encoded, row_shard.index)
+    return {**shape, **(csr_to_state(rows) if sparse else {"x": rows.toarray()})}
 
 
-def load_operand(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """My own matrix of a shard, if it is to be sent masked."""
-    if context.party.index in job.kmeans.engines.masked:
-        return load_own(job, context, shard)
-    return shape_to_state(job.place(shard).block)
+def _matrix_to_mask(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """This party's own matrix of a row shard, if it is to be sent masked."""
+    if context.party.index in job.steps.engines.masked:
+        return _own_matrix(job, context, shard)
+    return shape_to_state(job.row_shards[shard].shape)
 
 
-def load_operands(
-    job: PartyJob, context: OpenPartyContext, shard: int, engines: Sequence[HEProductParameters | None]
-) -> Arrays:
-    """My own matrix, and the masked ones of others."""
-    own = load_own(job, context, shard, engines[context.party.index])
-    return {**own, **(checkpoints_of(context).read_shard(OPERANDS, shard) if job.kmeans.engines.masked else {})}
+def _operands(job: PartyJob, context: OpenPartyContext, shard: int, engines: OwnerProducts) -> Arrays:
+    """This party's own matrix, and the masked matrices of the others."""
+    own = _own_matrix(job, context, shard, sparse=engines[context.party.index] is not None)
+    return {**own, **(checkpoints_of(context).read_shard(OPERANDS, shard) if job.steps.engines.masked else {})}
 
 
-def load_centroids(job: PartyJob, context: OpenPartyContext) -> Arrays:
-    """Shares of the centroids with which this iteration begins, of all columns, and of their norms."""
-    return {
-        "mu": read_centroids(job, checkpoints_of(context), context.iteration),
-        "u": checkpoints_of(context).read(context.iteration)["u"],
-    }
+def _distance_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """The operands of the distances, and shares of all centroids and of their norms, as this iteration begins."""
+    store, done = checkpoints_of(context), context.iteration
+    operands = _operands(job, context, shard, job.steps.engines.distance)
+    return {**operands, "mu": read_centroids(job, store, done), "u": store.read(done)["u"]}
 
 
-def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
-    """Shares of the centroids (k × d) after so many iterations."""
-    parts = [store.read_shard(centroids(done), shard)["mu"] for shard in job.column_shards]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+def _update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    return _operands(job, context, shard, job.steps.engines.update)
 
 
-def load_columns(context: OpenPartyContext, shard: int) -> Arrays:
-    """Shares of a column shard's centroids with which this iteration begins."""
+def _column_centroids(_job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a column shard's centroids as this iteration begins."""
     return checkpoints_of(context).read_shard(centroids(context.iteration), shard)
 
 
-def keep_operands(context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    """Store what the others sent."""
+def _column_range(job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
+    """The columns of a column shard: the first, and the last + 1."""
+    cut = job.steps.column_shards[shard]
+    return {"columns": np.array([cut.start, cut.stop])}
+
+
+def _squares(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
+    """Σ|x|² of what this party owns."""
+    return {"x2": checkpoints_of(context).read(context.iteration)["x2"]}
+
+
+def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
+    """Read shares of all centroids (k × d) after so many iterations."""
+    parts = [store.read_shard(centroids(done), shard)["mu"] for shard in job.shard_numbers(Over.COLUMNS)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+MATRIX_TO_MASK = Load(_matrix_to_mask, shapes.matrix_to_mask, kept=("scale",))
+DISTANCE_OPERANDS = Load(
+    _distance_operands, shapes.distance_operands, kept=("scale", "operands", "centroids", "checkpoint", "encrypted")
+)
+UPDATE_OPERANDS = Load(_update_operands, shapes.update_operands, kept=("operands",))
+COLUMN_CENTROIDS = Load(_column_centroids, shapes.column_centroids, kept=("centroids",))
+COLUMN_RANGE = Load(_column_range, shapes.column_range)
+SQUARES = Load(_squares, shapes.squares)
+
+
+# keeps
+def _keep_operands(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    """The masked matrices that the others sent."""
     names = [f"e{peer}" for peer in context.party.others]
     checkpoints_of(context).write_shard(OPERANDS, shard, {name: state[name] for name in names if name in state})
 
 
-def keep_assignments(context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    checkpoints_of(context).write_shard(assignments(context.iteration + 1), shard, {"c": state["c"]})
+def _keep_shard(
+    folder: Callable[[int], str],
+    later: int,
+    names: tuple[str, ...],
+    _job: PartyJob,
+    context: OpenPartyContext,
+    shard: int,
+    state: Arrays,
+) -> None:
+    """Write these arrays of a shard to the folder of the iteration that is `later` ones after this."""
+    arrays = {name: state[name] for name in names or state}
+    checkpoints_of(context).write_shard(folder(context.iteration + later), shard, arrays)
 
 
-def keep_encrypted(context: OpenPartyContext, shard: int, received: Arrays) -> None:
-    """The peers' encrypted centroids of a column shard, for all rows of this iteration."""
-    checkpoints_of(context).write_shard(encrypted(context.iteration), shard, received)
+def _write_checkpoint(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
+    """The checkpoint that ends an iteration; what no later one needs is dropped."""
+    store, done = checkpoints_of(context), context.iteration + 1
+    store.write(done, state)
+    store.drop(ASSIGNMENTS, before=done - 1)
+    store.drop(ENCRYPTED, before=done)
 
 
-def keep_columns(context: OpenPartyContext, shard: int, after: Arrays) -> Arrays:
-    """A column shard's new centroids to disk; what is left is to be added up over the shards."""
-    checkpoints_of(context).write_shard(centroids(context.iteration + 1), shard, {"mu": after["mu"]})
-    return {name: after[name] for name in ("u", "esd")}
+def first_checkpoint(squares: ring.Ring) -> Keep:
+    """Checkpoint 0: the first centroids' norms, and this party's own Σ|x|²."""
+
+    def write(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
+        checkpoints_of(context).write(0, {"u": state["u"], "x2": squares, "stop": _NOT_STOPPED})
+
+    return Keep("checkpoint", write)
 
 
-_GOES_ON = np.zeros(1, np.uint8)
-"""As stop bit: there is something to do."""
+KEEP_OPERANDS = Keep("operands", _keep_operands)
+KEEP_ASSIGNMENTS = Keep("assignments", partial(_keep_shard, assignments, 1, ("c",)))
+KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
+KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
+KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
+KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
+_NOT_STOPPED = np.zeros(1, np.uint8)
+"""The stop bit of a checkpoint that no iteration has written."""
 
 
+# a prediction's first and last checkpoint
 def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, done: int) -> None:
-    """Checkpoint 0: shares of the model's centroids after its `done` iterations, and of their norms; as they are."""
-    kind = centroids(done)
-    parts = [model.read_shard(kind, shard)["mu"] for shard in model.shards(kind)]
+    """Write checkpoint 0 from the model's shares of centroids and norms after its `done` iterations."""
+    folder = centroids(done)
+    parts = [model.read_shard(folder, shard)["mu"] for shard in model.shards(folder)]
     norms = model.read(done)["u"]
     mu: ring.Ring = np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), ring.DTYPE)
-    if mu.shape != (job.kmeans.k, job.kmeans.layout.total_features):
-        raise StorageError(f"{model.folder / kind} lacks shares of centroids: restore it from a backup")
+    if mu.shape != (job.steps.k, job.steps.layout.total_features):
+        raise StorageError(f"{model.folder.shares(folder)} lacks shares of centroids: restore it from a backup")
     store = checkpoints_of(context)
-    for shard, state in by_columns(job.kmeans, "mu", mu).items():
+    for shard, state in by_columns(job.steps, "mu", mu).items():
         store.write_shard(centroids(0), shard, state)
-    store.write(0, {"u": norms, "stop": _GOES_ON})
+    store.write(0, {"u": norms, "stop": _NOT_STOPPED})
 
 
 def finish_prediction(job: PartyJob, context: OpenPartyContext) -> None:
-    """Checkpoint 1, when every shard's assignments are kept."""
+    """Write checkpoint 1, when every row shard's assignments are kept."""
     store = checkpoints_of(context)
-    if store.shards(assignments(1)) != job.shards:
-        raise StorageError(f"assignments of run {context.run!r} are missing: start it again")
-    store.write(1, {"stop": _GOES_ON})
+    if store.shards(assignments(1)) != job.shard_numbers(Over.ROWS):
+        raise StorageError(f"assignments of run {context.run!r} are missing: run the command again, it resumes")
+    store.write(1, {"stop": _NOT_STOPPED})
     store.drop(ENCRYPTED, before=1)
 
 
-def total_of(parts: Iterable[Arrays], moduli: Mapping[int, int] | None = None) -> dict[str, Array]:
-    """Σ of the parts' shares by their names, and products of their ciphertexts; a part need not have all of them."""
+# totals
+def total_of(parts: Iterable[Arrays], peer_moduli: Mapping[int, int]) -> dict[str, Array]:
+    """Add up shares by their names and multiply ciphertexts; a part need not have all names."""
     parts = list(parts)
-    found = multiply_ciphertexts(parts, moduli or {})
-    by_name: dict[str, list[Array]] = {}
+    ciphertexts = multiply_ciphertexts(parts, peer_moduli)
+    shares: dict[str, list[Array]] = {}
     for part in parts:
         for name, array in part.items():
-            if name not in found:
-                by_name.setdefault(name, []).append(array)
-    return {**{name: ring.total(arrays) for name, arrays in by_name.items()}, **found}
+            if name not in ciphertexts:
+                shares.setdefault(name, []).append(array)
+    return {**{name: ring.total(arrays) for name, arrays in shares.items()}, **ciphertexts}
 
 
-def by_columns(kmeans: KMeansSteps, name: str, table: Array) -> dict[int, dict[str, Array]]:
-    """A table of all d columns, shard by shard."""
-    return {shard: {name: np.ascontiguousarray(table[:, cut])} for shard, cut in enumerate(kmeans.column_shards)}
+def everything(_steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """A cut that takes all of a shard's arrays under the one key 0."""
+    return {0: state}
 
 
-def sums_by_columns(kmeans: KMeansSteps, party: Party, sums: Arrays) -> dict[int, dict[str, Array]]:
-    """Sums of all columns, and what was accumulated in ciphertexts for my own, column shard by column shard."""
-    parts = by_columns(kmeans, "s", sums["s"])
-    first = kmeans.layout.own_columns(party.index).start
-    for part, cut in zip(parts.values(), kmeans.column_shards, strict=True):
-        own = kmeans.layout.own_within(party.index, cut)
-        part |= ciphertexts_within(sums, party, own.start - first, own.stop - first)
+def by_columns(steps: KMeansSteps, name: str, table: Array) -> dict[int, dict[str, Array]]:
+    """Cut a table of all d columns into column shards."""
+    return {shard: {name: np.ascontiguousarray(table[:, cut])} for shard, cut in enumerate(steps.column_shards)}
+
+
+def sums_by_columns(steps: KMeansSteps, party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Cut the sums of all columns, and the ciphertexts accumulated for this party's own, into column shards."""
+    parts = by_columns(steps, "s", state["s"])
+    first = steps.layout.own_columns(party.index).start
+    for part, cut in zip(parts.values(), steps.column_shards, strict=True):
+        own = steps.layout.own_columns_within(party.index, cut)
+        part |= ciphertexts_within(state, party, own.start - first, own.stop - first)
     return parts
 
 
-def column_range(kmeans: KMeansSteps, shard: int) -> dict[str, Array]:
-    """Which columns a column shard has, into its state."""
-    cut = kmeans.column_shards[shard]
-    return {"columns": np.array([cut.start, cut.stop])}
-
-
-def moduli_of(job: PartyJob) -> dict[int, int]:
-    """The peers' public moduli, where ciphertexts are multiplied."""
-    if job.kmeans.engines.cipher is None:
-        return {}
-    return moduli(job.context.config.store_folder, job.context.config.me)
+def to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every column shard what its quotient needs of the counts."""
+    inverse = {name: state[name] for name in ("v", "y", "empty")}
+    return dict.fromkeys(range(len(steps.column_shards)), inverse)

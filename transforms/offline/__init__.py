@@ -1,1 +1,1 @@
-"""What makes and checks correlated randomness, from shapes alone."""
+"""Correlated randomness: who needs how much of it, and how it is made."""

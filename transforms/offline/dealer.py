@@ -1,17 +1,20 @@
-"""The dealer's work: the corrections that the parties' seeds determine, sent shard by shard and taken into stores.
+"""The dealer's corrections: computed from the parties' seeds, sent shard by shard, written to the triple stores.
 
-It needs shapes and seeds. It never sees data, nor any message between the parties.
+  dealer   makes a seed for each party and sends it; computes the corrections that the seeds determine
+           (`crypto.correlations`) and sends each party its own
+  party    receives its seed and its corrections, checks their shapes and types, and writes them to its triple store
+
+The dealer needs shapes and seeds. It never sees data, nor any message between the parties.
 """
 
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 
-from veilmeans.crypto.correlations import CorrelationPart, corrections
+from veilmeans.crypto.correlations import CorrelationPart, compute_corrections
 from veilmeans.crypto.prg import SEED_SIZE, derive
 from veilmeans.io.exchange.connections import open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
@@ -22,122 +25,147 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.requirements import Needs, StoreRequirements
+from veilmeans.transforms.offline.traced_job import Needs, TracedJob
 from veilmeans.transforms.rounds.protocol import Inbox
-from veilmeans.transforms.rounds.stage_metrics import Tally, count_stage, shard_sent
+from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage, shard_sent
 
-CORRECTIONS = "offline.corrections"
-Place = tuple[int, int, int]
+StoreShard = tuple[int, int, int]
 """Run number, iteration, shard."""
+SEEDS = "offline.seed"
+_CORRECTIONS = "offline.corrections"
+"""Stage in metrics for the time of dealing; bytes are counted under the stages that use the corrections."""
+
+
+# the dealer's side
+def dealer_seeds(config: JobConfig) -> list[bytes]:
+    """Derive a seed for each party from the store's secret, which is kept so that a rerun deals the same."""
+    file = config.run_folder.dealer_seed
+    if not file.exists():
+        write_secret(file, os.urandom(SEED_SIZE))
+    return [derive(read_secret(file), f"party {name}") for name in config.parties]
+
+
+def delete_dealer_seeds(config: JobConfig) -> None:
+    """Delete the store's secret: when every party has its store, the dealer need not know the masks any longer."""
+    config.run_folder.dealer_seed.unlink(missing_ok=True)
+
+
+def send_seeds(exchange: Exchange, config: JobConfig) -> None:
+    """Send each party its seed."""
+    seeds = zip(config.parties, dealer_seeds(config), strict=True)
+    exchange.put_all(
+        [Outgoing.of(_seed_key(config, name), {"seed": np.frombuffer(seed, np.uint8)}) for name, seed in seeds]
+    )
 
 
 class DealShards(beam.DoFn):
-    """The dealer: corrections of one shard, on their way to the parties."""
+    """Compute the corrections of one shard and send them to the parties."""
 
-    def __init__(self, config: JobConfig, plan: StoreRequirements, store: str) -> None:
+    def __init__(self, config: JobConfig, plan: TracedJob, store: str) -> None:
         self.config, self.plan, self.store = config, plan, store
 
     def setup(self) -> None:
         self.exchange = open_exchange(self.config)
-        self.seeds = _seeds(self.config)
+        self.seeds = dealer_seeds(self.config)
 
-    def process(self, place: Place) -> Iterator[int]:
-        number, iteration, shard = place
+    def process(self, store_shard: StoreShard) -> Iterator[int]:
+        number, iteration, shard = store_shard
         needs, start = self.plan.needs(shard, iteration), time.perf_counter()
-        dealt = deal(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
-        tally = Tally(computed=time.perf_counter() - start)
-        for party, arrays in dealt.items():
-            key = MessageKey(_message_address(self.config, place), self.config.party, self.config.parties[party])
-            message, start = Outgoing.of(key, arrays), time.perf_counter()
-            self.exchange.put_all([message])
-            tally.handed_over += time.perf_counter() - start
-            tally.messages += 1
-            _report_arrays(arrays, "bytes_sent")
-        count_stage(CORRECTIONS, tally)
+        dealt = deal_corrections(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
+        metrics = StageMetrics(computed=time.perf_counter() - start)
+        for party, corrections in dealt.items():
+            self._send(_corrections_key(self.config, store_shard, self.config.parties[party]), corrections, metrics)
+        count_stage(_CORRECTIONS, metrics)
         shard_sent(iteration, "offline", shard, 0)
         yield len(dealt)
 
+    def _send(self, key: MessageKey, corrections: Arrays, metrics: StageMetrics) -> None:
+        message, start = Outgoing.of(key, corrections), time.perf_counter()
+        self.exchange.put_all([message])
+        metrics.delivered += time.perf_counter() - start
+        metrics.messages += 1
+        for name, array in corrections.items():
+            count_stage(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
+
+
+def deal_corrections(
+    seeds: Sequence[bytes], store: str, number: int, where: Address, needs: Needs
+) -> dict[int, dict[str, Array]]:
+    """Compute party -> name -> correction, for all stages of the shard and iteration of `where`."""
+    dealt: dict[int, dict[str, Array]] = {}
+    for stage, stage_needs in needs.items():
+        address = store_address(store, number, Address(where.run, where.iteration, stage, where.shard))
+        for need in stage_needs:
+            for part, array in compute_corrections(seeds, address, need.scope, need.kind).items():
+                name = correction_name(stage, need.label(part.name))
+                dealt.setdefault(part.holders[-1], {})[name] = array
+    return dealt
+
+
+# a party's side
+def receive_seed(exchange: Exchange, config: JobConfig) -> bytes:
+    """Wait for this party's seed."""
+    expected = {"seed": np.zeros(SEED_SIZE, np.uint8)}
+    return _receive(exchange, _seed_key(config, config.party), expected, config)["seed"].tobytes()
+
 
 class ReceiveShards(beam.DoFn):
-    """A party: corrections of one shard, into the store. The dealer waits for nobody, so waiting for it is safe."""
+    """Write the corrections of one shard to the triple store. Waiting for the dealer is safe: it waits for nobody."""
 
-    def __init__(self, config: JobConfig, plan: StoreRequirements, manifest: Manifest) -> None:
+    def __init__(self, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
         self.exchange = open_exchange(self.config)
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
 
-    def process(self, place: Place) -> Iterator[int]:
-        number, iteration, shard = place
+    def process(self, store_shard: StoreShard) -> Iterator[int]:
+        number, iteration, shard = store_shard
         shard_sent(iteration, "offline", shard, 0)
-        expected = corrections_for(self.config.me.index, self.plan.needs(shard, iteration))
         if self.store.has_corrections(number, iteration, shard):
             return
+        expected = expected_corrections(self.config.me.index, self.plan.needs(shard, iteration))
         if not expected:  # an empty file says that nothing is missing
             self.store.write_corrections(number, iteration, shard, {})
             return
-        key = MessageKey(_message_address(self.config, place), self.config.dealer or "", self.config.party)
         start = time.perf_counter()
-        arrays = _dealt(self.exchange, key, expected, self.config.exchange.timeout_s)
-        count_stage(CORRECTIONS, Tally(waited=time.perf_counter() - start))
-        self.store.write_corrections(number, iteration, shard, arrays)
-        _report_arrays(arrays, "bytes_received")
-        yield len(arrays)
+        key = _corrections_key(self.config, store_shard, self.config.party)
+        corrections = _receive(self.exchange, key, expected, self.config)
+        count_stage(_CORRECTIONS, StageMetrics(waited=time.perf_counter() - start))
+        self.store.write_corrections(number, iteration, shard, corrections)
+        for name, array in corrections.items():
+            count_stage(stage_of(name), StageMetrics(bytes_received=array.nbytes))
+        yield len(corrections)
 
 
-def _report_arrays(arrays: Arrays, counted: str) -> None:
-    """Count the bytes of corrections under the stages that will use them."""
-    for name, array in arrays.items():
-        count_stage(stage_of(name), Tally(**{counted: array.nbytes}))
-
-
-def _message_address(config: JobConfig, place: Place) -> Address:
-    number, iteration, shard = place
-    return Address(config.run, iteration, f"offline.{number}", shard)
-
-
-def _dealt(exchange: Exchange, key: MessageKey, expected: Arrays, timeout: float) -> dict[str, Array]:
-    """A message of the dealer's, whose arrays must have the shapes and types expected."""
-    inbox = Inbox(Party(1, (key.sender, key.recipient)), {0: get_arrays(exchange, key, timeout)})
-    return {name: inbox.from_peer(0, name, like) for name, like in expected.items()}
-
-
-def _seeds(config: JobConfig) -> list[bytes]:
-    """One seed for each party from a fresh secret of the store, kept so that a dealer started again deals the same."""
-    file = _seed_file(config)
-    if not file.exists():
-        write_secret(file, os.urandom(SEED_SIZE))
-    return [derive(read_secret(file), f"party {name}") for name in config.parties]
-
-
-def _seed_file(config: JobConfig) -> Path:
-    return config.run_folder / "dealer.seed"
-
-
-def deal(seeds: Sequence[bytes], store: str, number: int, where: Address, needs: Needs) -> dict[int, dict[str, Array]]:
-    """Party -> name -> correction, for all stages of the shard and iteration of `where`."""
-    dealt: dict[int, dict[str, Array]] = {}
-    for stage, asked in needs.items():
-        address = store_address(store, number, Address(where.run, where.iteration, stage, where.shard))
-        for need in asked:
-            for part, array in corrections(seeds, address, need.scope, need.kind).items():
-                name = correction_name(stage, need.label(part.name))
-                dealt.setdefault(part.holders[-1], {})[name] = array
-    return dealt
+def expected_corrections(party: int, needs: Needs) -> dict[str, Array]:
+    """Zeros in the shapes and types of the corrections that `party` gets, by name."""
+    return {name: np.zeros(part.shape, part.dtype) for name, part in corrected_parts(party, needs).items()}
 
 
 def corrected_parts(party: int, needs: Needs) -> dict[str, CorrelationPart]:
-    """The names under which `party` gets corrections, each with the part that it corrects."""
+    """List the parts of correlations that `party` gets corrections for, by the correction's name."""
     return {
         correction_name(stage, need.label(part.name)): part
-        for stage, asked in needs.items()
-        for need in asked
+        for stage, stage_needs in needs.items()
+        for need in stage_needs
         for part in need.kind.determined_parts()
         if part.holders[-1] == party
     }
 
 
-def corrections_for(party: int, needs: Needs) -> dict[str, Array]:
-    """The same names, each with an array of zeros in its shape and type."""
-    return {name: np.zeros(part.shape, part.dtype) for name, part in corrected_parts(party, needs).items()}
+def _receive(exchange: Exchange, key: MessageKey, expected: Arrays, config: JobConfig) -> dict[str, Array]:
+    """Wait for a message of the dealer's; refuse it if its arrays lack the expected shapes and types."""
+    arrays = get_arrays(exchange, key, config.exchange.timeout_s)
+    inbox = Inbox(Party(1, (key.sender, key.recipient)), {0: arrays})
+    return {name: inbox.from_peer(0, name, like) for name, like in expected.items()}
+
+
+# message keys of both sides
+def _seed_key(config: JobConfig, recipient: str) -> MessageKey:
+    return MessageKey(Address(config.run, 0, SEEDS, 0), config.dealer or "", recipient)
+
+
+def _corrections_key(config: JobConfig, store_shard: StoreShard, recipient: str) -> MessageKey:
+    number, iteration, shard = store_shard
+    return MessageKey(Address(config.run, iteration, f"offline.{number}", shard), config.dealer or "", recipient)

@@ -1,1 +1,1 @@
-"""One gadget of secure arithmetic per file."""
+"""Primitives on shares, one gadget per file."""

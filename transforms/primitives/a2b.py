@@ -4,13 +4,12 @@
   2. g = u ∧ v, p = u ⊕ v; for s = 1, 2, 4, …:  g ← g ⊕ p∧(g ≪ s),  p ← p∧(p ≪ s)
   3. [x] = u ⊕ v ⊕ (g ≪ 1)
 
-A comparison needs the top bit only and has a cheaper circuit (`transforms.primitives.compare`).
+A comparison needs only the top bit and has a cheaper circuit (`transforms.primitives.compare`).
 
 State: in `source`, a share of any shape; out `target`, the words of x shared by XOR, in that shape.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -24,63 +23,43 @@ from veilmeans.transforms.rounds.protocol import Protocol, require, without
 _SHIFTS = (1, 2, 4, 8, 16, 32)
 
 
-@dataclass(frozen=True)
-class Decomposition:
-    """The names in the state."""
-
-    source: str
-    target: str
-
-    @property
-    def whole(self) -> Comparison:
-        """All 64 bits, as a comparison would add them up."""
-        return Comparison(self.source, self.target)
-
-    def name(self, part: str) -> str:
-        return self.whole.name(part)
+def a2b(source: str, target: str, parties: int) -> Protocol:
+    """Convert a value to its bits, shared by XOR."""
+    addition = Comparison(source, target)
+    generate = and_round(
+        "generate", partial(_both_addends, addition), partial(_begin_carries, addition), "[u⊕a], [v⊕b]"
+    )
+    levels = []
+    for shift in _SHIFTS:
+        halves = partial(_shift_pairs, addition, shift), partial(_combine_pairs, addition)
+        levels.append(and_round(f"carry{shift}", *halves, "[p⊕a], [g≪s⊕b], [p≪s⊕b']"))
+    add = Protocol("a2b", (generate, *levels)).then(partial(_add_carries, addition))
+    return (carry_save(addition, parties) + add).named("a2b")
 
 
-def a2b(decomposition: Decomposition, parties: int) -> Protocol:
-    """The rounds of A2B."""
-    both = partial(_both, decomposition), partial(_generated, decomposition)
-    levels = [
-        and_round(
-            f"carry{shift}",
-            partial(_shifted, decomposition, shift),
-            partial(_carried, decomposition),
-            "[p⊕a], [g≪s⊕b], [p≪s⊕b']",
-        )
-        for shift in _SHIFTS
-    ]
-    add = Protocol("a2b", (and_round("generate", *both, "[u⊕a], [v⊕b]"), *levels)).then(partial(_add, decomposition))
-    return (carry_save(decomposition.whole, parties) + add).named("a2b")
-
-
-def _both(bits: Decomposition, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
-    u, v = addends(bits.whole, party, state)
+def _both_addends(addition: Comparison, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+    u, v = addends(addition, party, state)
     return u, [v]
 
 
-def _generated(bits: Decomposition, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
-    u, v = addends(bits.whole, party, state)
-    rest = without(state, bits.name("addends"))
-    return {**rest, bits.name("g"): products[0], bits.name("p"): u ^ v, bits.name("sum"): u ^ v}
+def _begin_carries(addition: Comparison, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+    u, v = addends(addition, party, state)
+    carries = {addition.name("g"): products[0], addition.name("p"): u ^ v, addition.name("sum"): u ^ v}
+    return {**without(state, addition.name("addends")), **carries}
 
 
-def _shifted(bits: Decomposition, shift: int, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
-    del party
-    g, p = state[bits.name("g")], state[bits.name("p")]
+def _shift_pairs(addition: Comparison, shift: int, _party: Party, state: Arrays) -> tuple[Array, list[Array]]:
+    g, p = state[addition.name("g")], state[addition.name("p")]
     return p, [word << np.uint64(shift) for word in (g, p)]
 
 
-def _carried(bits: Decomposition, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
-    del party
-    return {**state, bits.name("g"): state[bits.name("g")] ^ products[0], bits.name("p"): products[1]}
+def _combine_pairs(addition: Comparison, _party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
+    g = state[addition.name("g")] ^ products[0]
+    return {**state, addition.name("g"): g, addition.name("p"): products[1]}
 
 
-def _add(bits: Decomposition, party: Party, state: Arrays) -> Arrays:
-    del party
-    shape = require(state, bits.source).shape
-    words: Array = state[bits.name("sum")] ^ (state[bits.name("g")] << np.uint64(1))
-    rest = without(state, *(bits.name(part) for part in ("g", "p", "sum")))
-    return {**rest, bits.target: words[: int(np.prod(shape))].reshape(shape)}
+def _add_carries(addition: Comparison, _party: Party, state: Arrays) -> Arrays:
+    shape = require(state, addition.source).shape
+    words: Array = state[addition.name("sum")] ^ (state[addition.name("g")] << np.uint64(1))
+    rest = without(state, *(addition.name(part) for part in ("g", "p", "sum")))
+    return {**rest, addition.target: words[: int(np.prod(shape))].reshape(shape)}

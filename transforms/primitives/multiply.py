@@ -1,7 +1,7 @@
 """SMUL: ⟨z⟩ = ⟨x·y⟩ element by element, by Beaver's triples, in one round.
 
 Correlated randomness: ⟨a⟩, ⟨b⟩ uniform and ⟨c⟩ = ⟨a·b⟩.
-  1. open e = x − a and f = y − b                              (both uniform: they tell nothing)
+  1. open e = x − a and f = y − b                              (both uniform: they reveal nothing)
   2. ⟨z⟩_i = ⟨c⟩_i + e·⟨b⟩_i + f·⟨a⟩_i + [i = 0]·e·f
 """
 
@@ -16,29 +16,30 @@ from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, r
 
 
 def multiply(left: str, right: str, target: str) -> Protocol:
-    """target = left · right, for arrays of one shape in the state."""
+    """Multiply: target = left · right, for arrays of one shape in the state."""
     names = (left, right)
-    step = Round("multiply", partial(_mask, names), partial(_finish, names, target), sends="⟨x − a⟩, ⟨y − b⟩")
+    step = Round("multiply", partial(_send, names), partial(_receive, names, target), sends="⟨x − a⟩, ⟨y − b⟩")
     return Protocol("multiply", (step,))
 
 
-def _hidden(
+def _mask(
     names: tuple[str, str], party: Party, state: Arrays, randomness: Randomness
 ) -> tuple[Mul, dict[str, ring.Ring]]:
+    """Mask this party's shares of both operands."""
     x, y = (require(state, name) for name in names)
     kind = Mul(party.count, x.shape)
     return kind, {"e": x - randomness.correlated(kind, "a"), "f": y - randomness.correlated(kind, "b")}
 
 
-def _mask(names: tuple[str, str], party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    return Sent(state, _hidden(names, party, state, randomness)[1])
+def _send(names: tuple[str, str], party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    return Sent(state, _mask(names, party, state, randomness)[1])
 
 
-def _finish(
+def _receive(
     names: tuple[str, str], target: str, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> Arrays:
-    kind, mine = _hidden(names, party, state, randomness)
-    e, f = (inbox.opened(name, mine[name]) for name in "ef")
+    kind, mine = _mask(names, party, state, randomness)
+    e, f = (inbox.open_sum(name, mine[name]) for name in "ef")
     a, b, c = (randomness.correlated(kind, part) for part in "abc")
     product: ring.Ring = c + e * b + f * a
     if party.first:

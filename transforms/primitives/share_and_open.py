@@ -1,6 +1,9 @@
-"""Rec: all parties open a shared value to all, in one round: x = Σ_i ⟨x⟩_i.
+"""Shr and Rec: each party shares its own columns with all others; all parties open a shared value. One round each.
 
-State: in "x", a share; out "x", the value.
+SHARE   ⟨x⟩_j uniform for j ≠ i, ⟨x⟩_i = x − Σ_{j≠i} ⟨x⟩_j; the shares of all parties' columns stand side by side
+        State: in "x" (rows × own columns); out "x" (rows × all columns), a share
+OPEN    x = Σ_i ⟨x⟩_i
+        State: in "x", a share; out "x", the value
 """
 
 import numpy as np
@@ -13,39 +16,40 @@ from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
 
-def send_share(party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    del party, randomness
+def send_share(_party: Party, state: Arrays, _randomness: Randomness) -> Sent:
+    """Send this party's share of "x" to all."""
     return Sent(state, {"x": require(state, "x")})
 
 
-def sum_shares(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del party, randomness
-    return {"x": inbox.opened("x", require(state, "x"))}
+def sum_shares(_party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
+    """Add up all parties' shares of "x"."""
+    return {"x": inbox.open_sum("x", require(state, "x"))}
 
 
 OPEN = Protocol("reveal", (Round("reveal", send_share, sum_shares, sends="⟨x⟩, to be opened"),))
 
 
-def deal(party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def send_shares(party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    """Share this party's own "x": send each peer a uniform share and keep the rest."""
     x = require(state, "x")
     shares = {peer: randomness.uniform(f"share.{peer}", x.shape) for peer in party.others}
     mine = x - ring.total(shares.values())
     return Sent({"x": mine}, to={peer: {"x": share} for peer, share in shares.items()})
 
 
-def gather(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del randomness
+def receive_shares(party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
+    """Put the shares of all parties' columns side by side."""
     mine = require(state, "x")
-    blocks = [mine if i == party.index else _block(inbox, i, len(mine)) for i in range(party.count)]
-    return {"x": np.concatenate(blocks, axis=1)}
+    columns = [mine if i == party.index else _columns_of(inbox, i, len(mine)) for i in range(party.count)]
+    return {"x": np.concatenate(columns, axis=1)}
 
 
-def _block(inbox: Inbox, peer: int, rows: int) -> ring.Ring:
-    """A peer's share: as many rows as mine, any number of columns."""
-    block = inbox.messages[peer].get("x")
-    if block is None or block.ndim != 2 or block.dtype != ring.DTYPE or len(block) != rows:
-        raise RefusedError(f"{inbox.party.names[peer]} sent no share of {rows:,} rows where one was due")
-    return block
+def _columns_of(inbox: Inbox, peer: int, rows: int) -> ring.Ring:
+    """Return the share of a peer's columns, or refuse it; it has as many rows as mine, and any number of columns."""
+    columns = inbox.messages[peer].get("x")
+    if columns is None or columns.ndim != 2 or columns.dtype != ring.DTYPE or len(columns) != rows:
+        raise RefusedError(f"{inbox.party.names[peer]} did not send the expected share of {rows:,} rows")
+    return columns
 
 
-SHARE = Protocol("share", (Round("share", deal, gather, sends="⟨x⟩_j, uniform, to each P_j"),))
+SHARE = Protocol("share", (Round("share", send_shares, receive_shares, sends="⟨x⟩_j, uniform, to each P_j"),))

@@ -1,23 +1,23 @@
-"""Cross products X·⟨Y⟩, X known to its owner and Y shared. Two engines; each owner uses one of them for a product.
+"""Cross products X·⟨Y⟩, X known to its owner and Y shared. There are two engines; each owner uses one per product.
 
 `beaver`: SMUL of matrices with a fixed operand. For every owner P_i and every other party P_j (paper: X_A·⟨μ⟩_B and the
-like; products of what one party has are local):
+like; products of one party's own values are local):
 
   once per run    P_i sends E_ij = X_i − U_ij to P_j                     (U_ij uniform, known to P_i alone)
   per product     P_j sends F_ij = ⟨Y⟩_j − V_ij to P_i                   (V_ij uniform, fresh, known to P_j alone)
                   P_i: X_i·F_ij + ⟨U_ij·V_ij⟩_i       P_j: E_ij·V_ij + ⟨U_ij·V_ij⟩_j
 
-because X·Y_j = X·(F + V) = X·F + (E + U)·V. X does not change during a run, so neither need its mask; a product moves
-only Y-sized messages. `transposed` products use the same E for Xᵀ·⟨Y⟩.
+because X·Y_j = X·(F + V) = X·F + (E + U)·V. X does not change during a run, so its mask need not change either, and the
+messages of a product are only as large as Y. `transposed` products use the same E for Xᵀ·⟨Y⟩.
 
-`he`: under P_j's key, see `products.he_product`. Nothing of X's size crosses, and only its nonzeros are touched.
+`he`: under P_j's key, see `products.he_product`. No message is as large as X, and only its nonzeros are touched.
 
-A matrix without columns (a party that owns none of the rows) takes part in no product: nothing is sent for it.
+A matrix without columns (of a party that owns none of the rows) takes part in no product: nothing is sent for it.
 
-State: "block", the shard's rows and each party's columns; "x" this party's own matrix (`he`: "x.values", "x.indices",
+State: "shape", the shard's rows and each party's columns; "x" this party's own matrix (`he`: "x.values", "x.indices",
 "x.indptr"), "e0", "e1", … the others' masked ones (after `mask_operand`); `source`0, `source`1 … the shares of the
-right operands, one for each owner's matrix; out `target`0, `target`1, …, the shares of the products. What `he` gives a
-transposed product in ciphertexts, "z0.columns", "z0.ciphers", …, is left for `sparse.unmask`.
+right operands, one for each owner's matrix; out `target`0, `target`1, …, the shares of the products. The ciphertexts of
+a transposed product by `he`, "z0.columns", "z0.ciphertexts", …, are opened later by `he_product.unmask`.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from veilmeans.crypto.ring_matmul import matmul, sparse_matmul, sparse_matmul_tr
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.products import he_product as sparse
+from veilmeans.transforms.products import he_product
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require, without
 
@@ -44,7 +44,10 @@ Matrix: TypeAlias = ring.Ring | csr_array
 
 @dataclass(frozen=True)
 class CrossProduct:
-    """X_i·⟨source_i⟩ for every owner i, or X_iᵀ·⟨source_i⟩; `engines` has the numbers of each owner that uses `he`."""
+    """The products X_i·⟨source_i⟩ for every owner i, or X_iᵀ·⟨source_i⟩.
+
+    `engines` has the parameters of each owner that uses `he`; empty: all owners use `beaver`.
+    """
 
     source: str
     target: str
@@ -52,50 +55,53 @@ class CrossProduct:
     engines: tuple[HEProductParameters | None, ...] = ()
 
     def engine(self, owner: int) -> HEProductParameters | None:
+        """The parameters of an owner that uses `he`; None: it uses `beaver`."""
         return self.engines[owner] if self.engines else None
 
-    def kind(self, owner: int, peer: int, block: ShardShape, columns: int) -> MatMul:
-        shape = (block.rows, block.widths[owner])
+    def kind(self, owner: int, peer: int, shard: ShardShape, columns: int) -> MatMul:
+        """The correlation for the product of an owner's matrix and a peer's share."""
+        shape = (shard.rows, shard.widths[owner])
         rows, inner = shape[::-1] if self.transposed else shape
         return MatMul(owner, peer, rows, inner, columns, _STAGE, self.transposed)
 
-    def of(self, matrix: Matrix, right: ring.Ring) -> ring.Ring:
+    def compute(self, matrix: Matrix, right: ring.Ring) -> ring.Ring:
+        """The product in the clear, matrix · right or matrixᵀ · right."""
         if isinstance(matrix, csr_array):
             return sparse_matmul_transposed(matrix, right) if self.transposed else sparse_matmul(matrix, right)
         return matmul(matrix.T if self.transposed else matrix, right)
 
-    def nothing(self, block: ShardShape, owner: int, columns: int) -> ring.Ring:
-        """The product with a matrix without columns, or a share that is still to come."""
-        return np.zeros((block.widths[owner] if self.transposed else block.rows, columns), ring.DTYPE)
+    def zeros(self, shard: ShardShape, owner: int, columns: int) -> ring.Ring:
+        """Zeros in the shape of the product, where nothing is to be computed in this round."""
+        return np.zeros((shard.widths[owner] if self.transposed else shard.rows, columns), ring.DTYPE)
 
 
 def shape_from_state(state: Arrays) -> ShardShape:
-    """The shard's shape."""
-    rows, *widths = state["block"].tolist()
+    """Read the shard's shape from a state."""
+    rows, *widths = state["shape"].tolist()
     return ShardShape(rows, tuple(widths))
 
 
-def shape_to_state(block: ShardShape) -> dict[str, Array]:
-    """The same, into a state."""
-    return {"block": np.array([block.rows, *block.widths])}
+def shape_to_state(shard: ShardShape) -> dict[str, Array]:
+    """Turn a shard's shape into an array of a state."""
+    return {"shape": np.array([shard.rows, *shard.widths])}
 
 
 def own_matrix(party: Party, state: Arrays) -> Matrix:
-    """This party's own matrix, dense or in compressed rows."""
-    block = shape_from_state(state)
-    return require(state, "x") if "x" in state else sparse.csr_from_state(state, block.widths[party.index])
+    """Read this party's own matrix from a state, dense or in compressed rows."""
+    width = shape_from_state(state).widths[party.index]
+    return require(state, "x") if "x" in state else he_product.csr_from_state(state, width)
 
 
 def mask_operand(owners: frozenset[int]) -> Protocol:
-    """The round, once per run, in which every owner among `owners` sends its masked matrix."""
-    step = Round("operand", partial(_send_masked, owners), partial(_keep_masked, owners), "X − U")
+    """Send the masked matrix of every owner among `owners` to all others, once per run."""
+    step = Round("operand", partial(_send_masked, owners), partial(_receive_masked, owners), "X − U")
     return Protocol("operand", (step,))
 
 
 def cross(product: CrossProduct) -> Protocol:
-    """One round for all cross products of all owners."""
-    how = "⟨Y⟩ − V" if not any(product.engines) else "⟨Y⟩ − V, or ciphertexts"
-    step = Round("cross", partial(_send, product), partial(_receive, product), f"{how}, to each owner")
+    """Compute all cross products of all owners, in one round."""
+    content = "⟨Y⟩ − V" if not any(product.engines) else "⟨Y⟩ − V, or ciphertexts"
+    step = Round("cross", partial(_send, product), partial(_receive, product), f"{content}, to each owner")
     return Protocol("cross", (step,))
 
 
@@ -107,81 +113,82 @@ def _send_masked(owners: frozenset[int], party: Party, state: Arrays, randomness
     return Sent(state, to={peer: {"e": x - randomness.correlated(kind, "u")} for peer, kind in kinds.items()})
 
 
-def _keep_masked(owners: frozenset[int], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del randomness
-    block = shape_from_state(state)
-    like = {i: np.zeros((block.rows, block.widths[i]), ring.DTYPE) for i in party.others}
-    due = {i for i in party.others if i in owners and block.widths[i]}
-    return {**state, **{f"e{i}": inbox.from_peer(i, "e", like[i]) for i in due}}
+def _receive_masked(
+    owners: frozenset[int], party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness
+) -> Arrays:
+    shard = shape_from_state(state)
+    senders = {i for i in party.others if i in owners and shard.widths[i]}
+    expected = {i: np.zeros((shard.rows, shard.widths[i]), ring.DTYPE) for i in senders}
+    return {**state, **{f"e{i}": inbox.from_peer(i, "e", like) for i, like in expected.items()}}
 
 
 def _send(product: CrossProduct, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    block, me = shape_from_state(state), party.index
-    owners = [i for i in party.others if block.widths[i]]
+    shard, me = shape_from_state(state), party.index
+    owners = [i for i in party.others if shard.widths[i]]
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
     for owner in owners:
         if product.engine(owner) is None:
             y = require(state, f"{product.source}{owner}")
-            kind = product.kind(owner, me, block, y.shape[1])
+            kind = product.kind(owner, me, shard, y.shape[1])
             messages[owner] = {"f": y - randomness.correlated(kind, "v")}
     if product.transposed:
-        return Sent(state, to=messages | _encrypted(product, party, state, owners, randomness))
+        return Sent(state, to=messages | _encrypt_share(product, party, state, owners, randomness))
     engine = product.engine(me)
-    if engine is None or not block.widths[me]:
+    if engine is None or not shard.widths[me]:
         return Sent(state, to=messages)
-    x = sparse.csr_from_state(state, block.widths[me])
-    masked, share = sparse.send_products(engine, party, x, randomness)
-    share += product.of(x, require(state, f"{product.source}{me}"))
-    together = {peer: {**messages[peer], **masked[peer]} for peer in messages}
-    return Sent({**without(state, *sparse.MATRIX), f"{product.target}{me}": share}, to=together)
+    x = he_product.csr_from_state(state, shard.widths[me])
+    products, share = he_product.send_products(engine, party, x, randomness)
+    share += product.compute(x, require(state, f"{product.source}{me}"))
+    merged = {peer: {**messages[peer], **products[peer]} for peer in messages}
+    return Sent({**without(state, *he_product.CSR_ARRAYS), f"{product.target}{me}": share}, to=merged)
 
 
-def _encrypted(
+def _encrypt_share(
     product: CrossProduct, party: Party, state: Arrays, owners: list[int], randomness: Randomness
 ) -> dict[int, dict[str, Array]]:
-    """My share of Y to every owner that uses `he`."""
+    """Encrypt this party's share of Y for every owner that uses `he`."""
     engines = {owner: engine for owner in owners if (engine := product.engine(owner)) is not None}
     if not engines:
         return {}
     y = require(state, f"{product.source}{next(iter(engines))}")
-    return sparse.send_encrypted(engines, party, y, randomness)
+    return he_product.send_encrypted(engines, party, y, randomness)
 
 
 def _receive(product: CrossProduct, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    shares = _owned(product, party, state, inbox, randomness)
+    shares = _share_as_owner(product, party, state, inbox, randomness)
     for owner in party.others:
-        shares[f"{product.target}{owner}"] = _helped(product, owner, party, state, inbox, randomness)
+        shares[f"{product.target}{owner}"] = _share_as_peer(product, owner, party, state, inbox, randomness)
     return {**state, **shares}
 
 
-def _owned(
+def _share_as_owner(
     product: CrossProduct, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> dict[str, Array]:
-    """My share of the product with my own matrix. `beaver`: X·(⟨Y⟩_me + Σ F) + Σ ⟨UV⟩."""
-    block, me, target = shape_from_state(state), party.index, f"{product.target}{party.index}"
-    mine, engine = require(state, f"{product.source}{me}"), product.engine(me)
-    if not block.widths[me]:
-        return {target: product.nothing(block, me, mine.shape[1])}
+    """Compute the share of the product with this party's own matrix. `beaver`: X·(⟨Y⟩_i + Σ F) + Σ ⟨UV⟩."""
+    shard, me, target = shape_from_state(state), party.index, f"{product.target}{party.index}"
+    y, engine = require(state, f"{product.source}{me}"), product.engine(me)
+    if not shard.widths[me]:
+        return {target: product.zeros(shard, me, y.shape[1])}
     if engine is None:
-        share = product.of(require(state, "x"), inbox.opened("f", mine))
+        share = product.compute(require(state, "x"), inbox.open_sum("f", y))
         for peer in party.others:
-            share += randomness.correlated(product.kind(me, peer, block, mine.shape[1]), "w")
+            share += randomness.correlated(product.kind(me, peer, shard, y.shape[1]), "w")
         return {target: share}
     if not product.transposed:
         return {target: state[target]}
-    x = sparse.csr_from_state(state, block.widths[me])
-    return {target: product.of(x, mine), **sparse.receive_encrypted(engine, party, x, inbox, randomness)}
+    x = he_product.csr_from_state(state, shard.widths[me])
+    return {target: product.compute(x, y), **he_product.receive_encrypted(engine, party, x, inbox, randomness)}
 
 
-def _helped(
+def _share_as_peer(
     product: CrossProduct, owner: int, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> ring.Ring:
-    """My share of the product with another's matrix. `beaver`: E·V + ⟨UV⟩."""
-    block, y, engine = shape_from_state(state), require(state, f"{product.source}{owner}"), product.engine(owner)
-    if not block.widths[owner] or (engine is not None and product.transposed):
-        return product.nothing(block, owner, y.shape[1])
+    """Compute the share of the product with another owner's matrix. `beaver`: E·V + ⟨UV⟩."""
+    shard, y, engine = shape_from_state(state), require(state, f"{product.source}{owner}"), product.engine(owner)
+    if not shard.widths[owner] or (engine is not None and product.transposed):
+        return product.zeros(shard, owner, y.shape[1])
     if engine is not None:
-        return sparse.receive_products(engine, party, owner, block.rows, inbox, randomness)
-    kind = product.kind(owner, party.index, block, y.shape[1])
-    masked = require(state, f"e{owner}")
-    return product.of(masked, randomness.correlated(kind, "v")) + randomness.correlated(kind, "w")
+        return he_product.receive_products(engine, party, owner, shard.rows, inbox, randomness)
+    kind = product.kind(owner, party.index, shard, y.shape[1])
+    e = require(state, f"e{owner}")
+    return product.compute(e, randomness.correlated(kind, "v")) + randomness.correlated(kind, "w")

@@ -1,4 +1,4 @@
-"""The `he` engine's side of the cross products: X_i·⟨Y⟩_j under P_j's key, for owners whose X is wide and sparse.
+"""Cross products by the `he` engine: X_i·⟨Y⟩_j under P_j's key, for owners whose X is wide and sparse.
 
   distance   once per iteration, over column shards: every P_j sends P_i the encrypted rows of ⟨μ⟩_jᵀ for P_i's columns;
              then over row shards: P_i sends P_j its masked products, one row of X·μᵀ after the other
@@ -6,9 +6,8 @@
              each of its columns; a Beam combiner multiplies those of all shards;
              then over column shards: P_i masks them, once, and sends them to P_j
 
-Nothing that crosses is X-sized, and what each message tells is in docs/security.md. The steps themselves are in
-`rounds.he_operations`; `products.cross_product` calls these for owners that use this engine, beside the others'
-products.
+No message is as large as X; docs/security.md has what each message reveals. The operations are in
+`rounds.he_operations`; `products.cross_product` calls these functions for the owners that use this engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.he.product_parameters import HEProductParameters
-from veilmeans.crypto.he.scheme import from_ciphers, to_ciphers
+from veilmeans.crypto.he.scheme import from_ciphertexts, to_ciphertexts
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
@@ -29,223 +28,228 @@ from veilmeans.transforms.rounds.interfaces import ColumnCiphertexts, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
 OwnerProducts = Sequence[HEProductParameters | None]
-"""For each owner the numbers of its homomorphic product; None: it uses `beaver`."""
-MATRIX = ("x.values", "x.indices", "x.indptr")
+"""For each owner the parameters of its homomorphic product; None: it uses `beaver`."""
+CSR_ARRAYS = ("x.values", "x.indices", "x.indptr")
 """This party's own matrix in compressed rows, in a state."""
 
 
 def csr_from_state(state: Arrays, width: int) -> csr_array:
-    """It, out of a state."""
+    """Rebuild this party's CSR matrix from a state."""
     indptr = state["x.indptr"]
     return csr_array((require(state, "x.values"), state["x.indices"], indptr), shape=(len(indptr) - 1, width))
 
 
 def csr_to_state(matrix: csr_array) -> Arrays:
-    """It, into a state."""
-    return dict(zip(MATRIX, (matrix.data, matrix.indices, matrix.indptr), strict=True))
+    """Turn this party's CSR matrix into arrays of a state."""
+    return dict(zip(CSR_ARRAYS, (matrix.data, matrix.indices, matrix.indptr), strict=True))
 
 
 # distance, over row shards
 def send_products(
     product: HEProductParameters, party: Party, x: csr_array, randomness: Randomness
 ) -> tuple[dict[int, dict[str, Array]], ring.Ring]:
-    """An owner: to each peer the masked products with its Enc(Y); and the owner's share of all of them."""
-    he = randomness.homomorphic()
-    share = np.zeros((x.shape[0], product.columns), ring.DTYPE)
+    """Compute, as an owner, the masked products with each peer's Enc(Y), and the owner's share of their sum."""
+    he = randomness.he()
+    total = np.zeros((x.shape[0], product.columns), ring.DTYPE)
     messages = {}
     for peer in party.others:
-        masked, mine = he.multiply(f"product.{peer}", party, peer, product, x)
+        masked, share = he.multiply(f"product.{peer}", party, peer, product, x)
         messages[peer] = {"z": masked}
-        share += mine
-    return messages, share
+        total += share
+    return messages, total
 
 
 def receive_products(
     product: HEProductParameters, party: Party, owner: int, rows: int, inbox: Inbox, randomness: Randomness
 ) -> ring.Ring:
-    """A peer: its share of the product with the owner's matrix."""
-    z = inbox.from_peer(owner, "z", _ciphers(product, product.product_shape(rows)))
-    return randomness.homomorphic().decrypt(party, owner, product, z, rows)
+    """Decrypt, as a peer, its share of the product with the owner's matrix."""
+    z = inbox.from_peer(owner, "z", _expected_ciphertexts(product, product.product_shape(rows)))
+    return randomness.he().decrypt(party, owner, product, z, rows)
 
 
 # update, over row shards
 def send_encrypted(
     products: Mapping[int, HEProductParameters], party: Party, values: ring.Ring, randomness: Randomness
 ) -> dict[int, dict[str, Array]]:
-    """A peer: its rows of Y to each owner, encrypted once for all of them whose products have the same slots."""
-    he = randomness.homomorphic()
-    made: dict[str, Array] = {}
+    """Encrypt, as a peer, its rows of Y for each owner; once for all owners whose products have the same slots."""
+    he = randomness.he()
+    encrypted: dict[str, Array] = {}
     for product in products.values():
-        label = _label(product)
-        if label not in made:
-            made[label] = he.encrypt(label, party, product, values)
-    return {owner: {"y": made[_label(product)]} for owner, product in products.items()}
+        label = _slots_label(product)
+        if label not in encrypted:
+            encrypted[label] = he.encrypt(label, party, product, values)
+    return {owner: {"y": encrypted[_slots_label(product)]} for owner, product in products.items()}
 
 
 def receive_encrypted(
     product: HEProductParameters, party: Party, x: csr_array, inbox: Inbox, randomness: Randomness
 ) -> dict[str, Array]:
-    """An owner: for each peer and each column that has a nonzero, one ciphertext of Xᵀ·Y. They are not masked."""
-    he = randomness.homomorphic()
-    found: dict[str, Array] = {}
+    """Compute, as an owner, a ciphertext of Xᵀ·Y for each peer and each column with a nonzero. They are not masked."""
+    he = randomness.he()
+    sums: dict[str, Array] = {}
     for peer in party.others:
-        y = inbox.from_peer(peer, "y", _ciphers(product, product.encrypted_shape(x.shape[0])))
-        columns = he.accumulate(party, peer, product, x, y)
-        found |= _found(peer, columns)
-    return found
+        y = inbox.from_peer(peer, "y", _expected_ciphertexts(product, product.encrypted_shape(x.shape[0])))
+        sums |= _to_state(peer, he.accumulate(party, peer, product, x, y))
+    return sums
 
 
-def _label(product: HEProductParameters) -> str:
-    """Owners with the same slots get the same ciphertexts."""
+def _slots_label(product: HEProductParameters) -> str:
+    """The label of Enc(Y): owners with the same slots get the same ciphertexts."""
     return f"y.{product.slots.width}.{product.slots.count}"
 
 
-# Over column shards
+# over column shards
 @dataclass(frozen=True)
 class ColumnShardProducts:
-    """What rounds over column shards need: who owns which columns, and each owner's product."""
+    """The owners' products in rounds over column shards, and the layout that says who owns which columns."""
 
     layout: Layout
     products: tuple[HEProductParameters | None, ...]
 
-    def owned(self, owner: int, state: Arrays) -> slice:
-        """The owner's columns within this column shard, counted from its beginning."""
+    def columns_of(self, owner: int, state: Arrays) -> slice:
+        """The owner's columns within this column shard, counted from its first column."""
         first, last = state["columns"].tolist()
-        own = self.layout.own_within(owner, slice(first, last))
+        own = self.layout.own_columns_within(owner, slice(first, last))
         return slice(own.start - first, own.stop - first)
 
     def width(self, owner: int, state: Arrays) -> int:
-        part = self.owned(owner, state)
-        return int(part.stop - part.start)
+        """The number of the owner's columns within this column shard."""
+        columns = self.columns_of(owner, state)
+        return int(columns.stop - columns.start)
 
     def owners(self, state: Arrays) -> list[tuple[int, HEProductParameters]]:
-        """Those that have columns here."""
+        """The owners that use `he` and have columns in this column shard, with their products."""
         return [(i, p) for i, p in enumerate(self.products) if p is not None and self.width(i, state)]
 
 
-def encrypt_centroids(wide: ColumnShardProducts) -> Protocol:
-    """Every party's share of μ, encrypted, to the owners. State: "columns" (from, to), "mu"; out "y0", "y1", …"""
-    step = Round("encrypt", partial(_send_centres, wide), partial(_keep_centres, wide), "Enc(⟨μ⟩), to each owner")
-    return Protocol("encrypt", (step,))
+def encrypt_centroids(products: ColumnShardProducts) -> Protocol:
+    """Send every party's share of μ, encrypted, to the owners.
+
+    State: "columns" (from, to), "mu"; out "y0", "y1", …
+    """
+    halves = partial(_send_centroids, products), partial(_receive_centroids, products)
+    return Protocol("encrypt", (Round("encrypt", *halves, "Enc(⟨μ⟩), to each owner"),))
 
 
-def _send_centres(wide: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    he, mu = randomness.homomorphic(), require(state, "mu")
+def _send_centroids(products: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    he, mu = randomness.he(), require(state, "mu")
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
-    made: dict[str, Array] = {}
-    for owner, product in wide.owners(state):
-        part = wide.owned(owner, state)
-        label = f"{_label(product)}.{part.start}.{part.stop}"
+    encrypted: dict[str, Array] = {}
+    for owner, product in products.owners(state):
+        columns = products.columns_of(owner, state)
+        label = f"{_slots_label(product)}.{columns.start}.{columns.stop}"
         if owner != party.index:
-            if label not in made:
-                made[label] = he.encrypt(label, party, product, np.ascontiguousarray(mu[:, part].T))
-            messages[owner]["y"] = made[label]
+            if label not in encrypted:
+                encrypted[label] = he.encrypt(label, party, product, np.ascontiguousarray(mu[:, columns].T))
+            messages[owner]["y"] = encrypted[label]
     return Sent(state, to=messages)
 
 
-def _keep_centres(
-    wide: ColumnShardProducts, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+def _receive_centroids(
+    products: ColumnShardProducts, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> Arrays:
-    mine = dict(wide.owners(state)).get(party.index)
-    if mine is None:
+    product = dict(products.owners(state)).get(party.index)
+    if product is None:
         return {}
-    he, like = randomness.homomorphic(), _ciphers(mine, mine.encrypted_shape(wide.width(party.index, state)))
+    he = randomness.he()
+    like = _expected_ciphertexts(product, product.encrypted_shape(products.width(party.index, state)))
     return {f"y{peer}": he.check(party, peer, inbox.from_peer(peer, "y", like)) for peer in party.others}
 
 
-def unmask(wide: ColumnShardProducts) -> Protocol:
-    """Each owner's products to the peers, masked.
+def unmask(products: ColumnShardProducts) -> Protocol:
+    """Send each owner's masked products to the peers, which decrypt them.
 
-    State: "columns", "s" (k × width), "z0.columns", "z0.ciphers", …; out "s".
-    "s" gets the shares of the first k − 1 clusters, and the last one what is missing: all clusters together are a sum
-    that the owner knows.
+    State: "columns", "s" (k × width), "z0.columns", "z0.ciphertexts", …; out "s".
+    "s" gets the shares of the first k − 1 clusters; the last cluster gets the difference to the sum of all clusters,
+    which the owner knows.
     """
-    step = Round("unmask", partial(_send_masked, wide), partial(_add_unmasked, wide), "Enc(Xᵀ⟨C⟩ + R), to each peer")
-    return Protocol("unmask", (step,))
+    halves = partial(_send_masked, products), partial(_receive_masked, products)
+    return Protocol("unmask", (Round("unmask", *halves, "Enc(Xᵀ⟨C⟩ + R), to each peer"),))
 
 
-def _send_masked(wide: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_masked(products: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
-    product = dict(wide.owners(state)).get(party.index)
+    product = dict(products.owners(state)).get(party.index)
     sums = require(state, "s")
     if product is not None:
-        he, width = randomness.homomorphic(), wide.width(party.index, state)
+        he, width = randomness.he(), products.width(party.index, state)
         for peer in party.others:
-            z, share = he.mask(f"mask.{peer}", party, peer, product, width, _columns(state, peer))
+            z, share = he.mask(f"mask.{peer}", party, peer, product, width, _from_state(state, peer))
             messages[peer] = {"z": z}
-            sums = _added(sums, wide.owned(party.index, state), share)
+            sums = _add_share(sums, products.columns_of(party.index, state), share)
     return Sent({"columns": state["columns"], "s": sums}, to=messages)
 
 
-def _add_unmasked(
-    wide: ColumnShardProducts, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+def _receive_masked(
+    products: ColumnShardProducts, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> Arrays:
-    sums, he = require(state, "s"), randomness.homomorphic()
-    for owner, product in wide.owners(state):
+    sums, he = require(state, "s"), randomness.he()
+    for owner, product in products.owners(state):
         if owner != party.index:
-            width = wide.width(owner, state)
-            z = inbox.from_peer(owner, "z", _ciphers(product, (width, product.packs)))
-            sums = _added(sums, wide.owned(owner, state), he.decrypt(party, owner, product, z, width))
+            width = products.width(owner, state)
+            z = inbox.from_peer(owner, "z", _expected_ciphertexts(product, (width, product.packs)))
+            share = he.decrypt(party, owner, product, z, width)
+            sums = _add_share(sums, products.columns_of(owner, state), share)
     return {"s": sums}
 
 
-def _added(sums: ring.Ring, part: slice, found: ring.Ring) -> ring.Ring:
-    """k × width, with shares of k − 1 clusters (columns × k − 1) added in some columns."""
-    after = sums.copy()
-    after[:-1, part] += found.T
-    after[-1, part] -= ring.column_sums(found.T)
-    return after
+def _add_share(sums: ring.Ring, columns: slice, share: ring.Ring) -> ring.Ring:
+    """Add a share of k − 1 clusters (columns × k − 1) to some columns of the sums (k × width)."""
+    result = sums.copy()
+    result[:-1, columns] += share.T
+    result[-1, columns] -= ring.column_sums(share.T)
+    return result
 
 
-# Between the two: products of ciphertexts, over shards
+# between the two: products of the row shards' ciphertexts
 def ciphertext_names(peer: int) -> tuple[str, str]:
-    """Under which a state has what was accumulated under a peer's key: columns, and their ciphertexts."""
-    return f"z{peer}.columns", f"z{peer}.ciphers"
+    """The names in a state of what was accumulated under a peer's key: columns, and their ciphertexts."""
+    return f"z{peer}.columns", f"z{peer}.ciphertexts"
 
 
 def ciphertexts_within(state: Arrays, party: Party, first: int, last: int) -> dict[str, Array]:
-    """What an owner has accumulated for its columns `first` … `last` − 1, counted from `first`."""
-    found: dict[str, Array] = {}
+    """Select an owner's accumulated ciphertexts of its columns `first` … `last` − 1, counted from `first`."""
+    selected: dict[str, Array] = {}
     for peer in party.others:
         if ciphertext_names(peer)[0] in state:
-            columns = _columns(state, peer)
-            part = slice(*np.searchsorted(columns.numbers, [first, last]).tolist())
-            found |= _found(peer, ColumnCiphertexts(columns.numbers[part] - first, columns.ciphers[part]))
-    return found
+            sums = _from_state(state, peer)
+            inside = slice(*np.searchsorted(sums.columns, [first, last]).tolist())
+            selected |= _to_state(peer, ColumnCiphertexts(sums.columns[inside] - first, sums.ciphertexts[inside]))
+    return selected
 
 
-def _found(peer: int, columns: ColumnCiphertexts) -> dict[str, Array]:
-    return dict(zip(ciphertext_names(peer), (columns.numbers, columns.ciphers), strict=True))
+def _to_state(peer: int, sums: ColumnCiphertexts) -> dict[str, Array]:
+    return dict(zip(ciphertext_names(peer), (sums.columns, sums.ciphertexts), strict=True))
 
 
-def _columns(state: Arrays, peer: int) -> ColumnCiphertexts:
-    numbers, ciphers = ciphertext_names(peer)
-    return ColumnCiphertexts(state[numbers], state[ciphers])
+def _from_state(state: Arrays, peer: int) -> ColumnCiphertexts:
+    columns, ciphertexts = ciphertext_names(peer)
+    return ColumnCiphertexts(state[columns], state[ciphertexts])
 
 
-def multiply_ciphertexts(parts: Sequence[Arrays], moduli: Mapping[int, int]) -> dict[str, Array]:
-    """The ciphertexts of several shards, multiplied column by column. `moduli`: the peers', which are public."""
-    found: dict[str, Array] = {}
+def multiply_ciphertexts(states: Sequence[Arrays], moduli: Mapping[int, int]) -> dict[str, Array]:
+    """Multiply the ciphertexts of several shards, column by column. `moduli`: the peers' public moduli."""
+    products: dict[str, Array] = {}
     for peer, modulus in moduli.items():
-        held = [part for part in parts if ciphertext_names(peer)[0] in part]
-        if held:
-            columns = _multiplied([_columns(part, peer) for part in held], mpz(modulus))
-            found |= _found(peer, columns)
-    return found
+        sums = [_from_state(state, peer) for state in states if ciphertext_names(peer)[0] in state]
+        if sums:
+            products |= _to_state(peer, _multiply_columns(sums, mpz(modulus)))
+    return products
 
 
-def _multiplied(parts: Sequence[ColumnCiphertexts], modulus: mpz) -> ColumnCiphertexts:
-    if len(parts) == 1:
-        return parts[0]
-    ciphers = np.concatenate([part.ciphers for part in parts])
-    numbers, place = np.unique(np.concatenate([part.numbers for part in parts]), return_inverse=True)
-    packs = ciphers.shape[1]
-    products = [mpz(1)] * (len(numbers) * packs)
-    places = (place[:, None] * packs + np.arange(packs)).reshape(-1)
-    for at, value in zip(places.tolist(), from_ciphers(ciphers), strict=True):
-        products[at] = products[at] * value % modulus
-    return ColumnCiphertexts(numbers, to_ciphers(products, ciphers.dtype.itemsize).reshape(-1, packs))
+def _multiply_columns(sums: Sequence[ColumnCiphertexts], modulus: mpz) -> ColumnCiphertexts:
+    if len(sums) == 1:
+        return sums[0]
+    ciphertexts = np.concatenate([each.ciphertexts for each in sums])
+    columns, position = np.unique(np.concatenate([each.columns for each in sums]), return_inverse=True)
+    packs = ciphertexts.shape[1]
+    products = [mpz(1)] * (len(columns) * packs)
+    positions = (position[:, None] * packs + np.arange(packs)).reshape(-1)
+    for index, value in zip(positions.tolist(), from_ciphertexts(ciphertexts), strict=True):
+        products[index] = products[index] * value % modulus
+    return ColumnCiphertexts(columns, to_ciphertexts(products, ciphertexts.dtype.itemsize).reshape(-1, packs))
 
 
-def _ciphers(product: HEProductParameters, shape: tuple[int, ...]) -> Array:
+def _expected_ciphertexts(product: HEProductParameters, shape: tuple[int, ...]) -> Array:
+    """Zeros in the shape and type of the ciphertexts that a peer must send."""
     return np.zeros(shape, product.cipher.dtype)

@@ -1,15 +1,15 @@
 """The randomness of one round of one shard: this party's own masks, and its shares of correlated randomness.
 
 Everything is a function of (seed, run, iteration, stage, shard, label); see `crypto.prg` and `crypto.correlations`.
-Within one call of a round a label stands for one thing: asking for another under it would put one mask on two values,
-and is refused.
+Within one call of a round a label stands for one array: asking for another one under it would put one mask on two
+values, and is refused.
 """
 
 from dataclasses import dataclass, field, replace
 
 from veilmeans.crypto import prg, ring
-from veilmeans.crypto.correlations import CorrelationPart, Kind, expand, find_part
-from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.crypto.correlations import CorrelationPart, Kind, expand_share, find_part
+from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
@@ -26,7 +26,7 @@ class AddressedRandomness:
     triples: StoreRun | None
     address: Address
     scope: str = ""
-    ciphers: HEContext | None = None
+    he_context: HEContext | None = None
     _claimed: dict[str, object] = field(default_factory=dict, repr=False)
     _expanded: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -43,30 +43,32 @@ class AddressedRandomness:
             raise ValueError(f"two kinds {kind.name!r} are asked for at {self.address} in one round")
         label = need.label(part)
         if label not in self._expanded:
-            self._expanded[label] = self._share(need, find_part(kind, part))
+            self._expanded[label] = self._share_of(need, find_part(kind, part))
         return self._expanded[label]
 
     def scoped(self, scope: str) -> "AddressedRandomness":
         return replace(self, scope=self.scope + scope)
 
-    def homomorphic(self) -> HEOperations:
-        if self.triples is None or self.ciphers is None:
-            raise ValueError(f"stage {self.address.stage} needs ciphertexts and no keys were given")
-        where = self.triples.at(self.address)
-        return HEOperations(self.ciphers.keyring, self.ciphers.tables, self.address.iteration, where, self._made)
+    def he(self) -> HEOperations:
+        if self.triples is None or self.he_context is None:
+            raise ValueError(f"stage {self.address.stage} needs ciphertexts, and no keys were given")
+        keyring, tables = self.he_context.keyring, self.he_context.tables
+        store_address = self.triples.at(self.address)
+        return HEOperations(keyring, tables, self.address.iteration, store_address, self._take_ciphertexts)
 
-    def _made(self, label: str) -> Ciphers:
-        """What the store has under a label; it covers one message, so it is given once."""
+    def _take_ciphertexts(self, label: str) -> Ciphertexts:
+        """Read the ciphertexts that the store has under a label; once, because they cover one message."""
         if self.triples is None or label in self._claimed:
             raise ValueError(f"the ciphertexts {label!r} of {self.address} are asked for twice in one round")
-        self._claimed[label] = "ciphers"
-        return self.triples.ciphers(self.address, label)
+        self._claimed[label] = "ciphertexts"
+        return self.triples.ciphertexts(self.address, label)
 
-    def _share(self, need: CorrelationNeed, part: CorrelationPart) -> Array:
+    def _share_of(self, need: CorrelationNeed, part: CorrelationPart) -> Array:
+        """Read this party's correction from the store, or expand its share."""
         if self.triples is None:
-            raise ValueError(f"stage {self.address.stage} needs correlated randomness and no store was given")
+            raise ValueError(f"stage {self.address.stage} needs correlated randomness, and no store was given")
         if self.party not in part.holders:
             raise ValueError(f"party {self.party} holds no share of {need.label(part.name)}")
         if part in need.kind.determined_parts() and part.holders[-1] == self.party:
             return self.triples.correction(self.address, need.label(part.name))
-        return expand(self.triples.seed, self.triples.at(self.address), need.scope, need.kind, part)
+        return expand_share(self.triples.seed, self.triples.at(self.address), need.scope, need.kind, part)

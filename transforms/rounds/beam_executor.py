@@ -1,4 +1,4 @@
-"""The Beam executor: a protocol unrolled into stages, with a GroupByKey between the halves of each round.
+"""The Beam executor: a description becomes a pipeline, a round becomes two stages with a GroupByKey between them.
 
     shards ─▶ send₀ ─▶ GroupByKey ─▶ receive₀·send₁ ─▶ GroupByKey ─▶ … ─▶ GroupByKey ─▶ receive_last ─▶ shards
 
@@ -7,22 +7,217 @@ number of workers and the order of shards: two pipelines cannot wait for each ot
 durable with their recipients before its bundle is committed (`finish_bundle`).
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic
 
 import apache_beam as beam
 
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard
+from veilmeans.transforms.rounds.beam_patches import PlainDoFn
+from veilmeans.transforms.rounds.executor import (
+    AddUp,
+    BareExecutor,
+    Cut,
+    Describe,
+    DescribeFrom,
+    Executor,
+    J,
+    Job,
+    Keep,
+    Load,
+    Over,
+    Step,
+)
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Protocol, Stage
-from veilmeans.transforms.rounds.stage_metrics import Tally, count_stage
+from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage
 
-_HAND_OVER_BYTES = 32 << 20
-"""Messages are handed over when this much has gathered, and at the end of each bundle."""
+_DELIVERY_BYTES = 32 << 20
+"""Messages are delivered when this much has gathered, and at the end of each bundle."""
 
 
+@dataclass
+class RunDescription(beam.PTransform):
+    """Run a description once for each element; shard numbers come out when all of it is done.
+
+    Where `one_call` is set, one call runs all of it: one element cannot wait for another.
+    """
+
+    job: Job
+    describe: Describe
+    one_call: bool
+
+    def expand(self, begin: beam.PCollection[int]) -> beam.PCollection[int]:
+        if self.one_call:
+            element = begin | "Element" >> beam.Map(_empty_state).with_output_types(tuple[int, Shard])
+            done = element | "In one call" >> _on_shard(self.job, partial(_run_description, self.describe))
+        else:
+            done = self.describe(BeamExecutor(begin, self.job)).collection
+        return done | "Shard numbers" >> beam.Keys()
+
+
+@dataclass(frozen=True)
+class BeamShards:
+    """The states of some shards in a pipeline."""
+
+    over: Over
+    collection: beam.PCollection[tuple[int, Shard]]
+
+
+@dataclass
+class BeamExecutor(Generic[J]):
+    """Build the stages of a description. `begin` has one element, or none where there is nothing to do."""
+
+    begin: beam.PCollection[int]
+    job: J
+    _labels: Counter[str] = field(default_factory=Counter, repr=False)
+
+    def shards(self, over: Over, load: Load, after: Sequence[BeamShards] = ()) -> BeamShards:
+        numbers, begin = tuple(self.job.shard_numbers(over)), self.begin
+        for each in after:
+            begin = begin | self._hold_back_until(each, int)
+        empty = beam.FlatMap(partial(_empty_states, numbers)).with_output_types(tuple[int, Shard])
+        states = begin | self._label("Shards") >> empty | self._label("Rebalance") >> beam.Reshuffle()
+        return self.load(load, BeamShards(over, states))
+
+    def load(self, load: Load, states: BeamShards) -> BeamShards:
+        return self._work("Load", partial(_read, load), states)
+
+    def rounds(self, step: Step, states: BeamShards) -> BeamShards:
+        if states.over is Over.ONE:
+            return self.in_one_call(partial(_rounds, step), states)
+        run = self._label(f"Run {step.name}") >> RunProtocol(step.protocol, self.job.context)
+        return BeamShards(states.over, states.collection | run)
+
+    def keep(self, keep: Keep, states: BeamShards) -> BeamShards:
+        return self._work(f"Keep {keep.name}", partial(_write, keep), states)
+
+    def total(self, over: Over, cut: Cut, *states: BeamShards) -> BeamShards:
+        shards = [each.collection for each in states] | self._label("Flatten") >> beam.Flatten()
+        parts = shards | self._label("Cut") >> _on_shard(self.job, partial(_cut, cut))
+        return BeamShards(over, parts | self._label("Add up") >> beam.CombinePerKey(SumShares(self.job.add_up())))
+
+    def join(self, left: BeamShards, right: BeamShards) -> BeamShards:
+        joined = (
+            (left.collection, right.collection)
+            | self._label("Flatten") >> beam.Flatten()
+            | self._label("Group") >> beam.GroupByKey()
+            | self._label("Join") >> beam.MapTuple(_side_by_side).with_output_types(tuple[int, Shard])
+        )
+        return BeamShards(left.over, joined)
+
+    def after(self, states: BeamShards, ready: BeamShards) -> BeamShards:
+        return BeamShards(states.over, states.collection | self._hold_back_until(ready, tuple[int, Shard]))
+
+    def in_one_call(self, description: DescribeFrom, states: BeamShards) -> BeamShards:
+        if states.over is not Over.ONE:
+            raise ValueError("only one element may run all its rounds in one call")
+        return self._work("In one call", partial(_run_from_state, description), states)
+
+    def _work(self, label: str, work: "Work", states: BeamShards) -> BeamShards:
+        return BeamShards(states.over, states.collection | self._label(label) >> _on_shard(self.job, work))
+
+    def _hold_back_until(self, ready: BeamShards, element: Any) -> beam.PTransform:
+        """Elements pass when all of `ready` are there: they are a side input."""
+        numbers = beam.pvalue.AsList(ready.collection | self._label("Ready") >> beam.Keys())
+        return self._label("Hold back") >> beam.Map(_unchanged, numbers).with_output_types(element)
+
+    def _label(self, what: str) -> str:
+        """A label that is unique in this pipeline, and the same whenever it is built."""
+        self._labels[what] += 1
+        return what if self._labels[what] == 1 else f"{what} {self._labels[what]}"
+
+
+Work = Callable[[Any, OpenPartyContext, int, Arrays], Mapping[int, Arrays]]
+"""(job, context, shard, its arrays) -> shard -> arrays."""
+
+
+class _OnShard(PlainDoFn):
+    """Work on each shard for one party, whose context is opened in the worker."""
+
+    def __init__(self, job: Job, work: Work) -> None:
+        self.job, self.work = job, work
+
+    def setup(self) -> None:
+        self.context = self.job.context.open()
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[int, Shard]]:
+        shard, state = element
+        arrays = self.context.scratch.load(state)
+        for key, after in self.work(self.job, self.context, shard, arrays).items():
+            yield key, Shard(arrays=dict(after))
+
+
+def _empty_state(number: int) -> tuple[int, Shard]:
+    return number, Shard()
+
+
+def _empty_states(numbers: Sequence[int], _begin: int) -> Iterator[tuple[int, Shard]]:
+    return map(_empty_state, numbers)
+
+
+def _on_shard(job: Job, work: Work) -> beam.PTransform:
+    return beam.ParDo(_OnShard(job, work)).with_output_types(tuple[int, Shard])
+
+
+def _run_description(describe: Describe, job: Job, context: OpenPartyContext, _shard: int, _arrays: Arrays) -> Any:
+    return describe(BareExecutor(job, context, count_stage))
+
+
+def _run_from_state(follow: DescribeFrom, job: Job, context: OpenPartyContext, shard: int, arrays: Arrays) -> Any:
+    return follow(BareExecutor(job, context, count_stage), {shard: arrays})
+
+
+def _read(load: Load, job: Job, context: OpenPartyContext, shard: int, arrays: Arrays) -> Mapping[int, Arrays]:
+    return {shard: {**arrays, **load.read(job, context, shard)}}
+
+
+def _write(keep: Keep, job: Job, context: OpenPartyContext, shard: int, arrays: Arrays) -> Mapping[int, Arrays]:
+    keep.write(job, context, shard, arrays)
+    return {shard: arrays}
+
+
+def _cut(cut: Cut, job: Job, context: OpenPartyContext, _shard: int, arrays: Arrays) -> Mapping[int, Arrays]:
+    return cut(job.parameters, context.party, arrays)
+
+
+def _rounds(step: Step, run: Executor[Any], states: Any) -> Any:
+    return run.rounds(step, states)
+
+
+def _side_by_side(shard: int, states: Iterable[Shard]) -> tuple[int, Shard]:
+    return shard, Shard(arrays={name: array for state in states for name, array in state.arrays.items()})
+
+
+def _unchanged(element: Any, _ready: Sequence[int]) -> Any:
+    return element
+
+
+class SumShares(beam.CombineFn):
+    """Add up parts of a total in a tree: shares mod 2^64, ciphertexts as products under the peers' public moduli."""
+
+    def __init__(self, add_up: AddUp) -> None:
+        self.add_up = add_up
+
+    def create_accumulator(self) -> Shard:
+        return Shard()
+
+    def add_input(self, total: Shard, part: Shard) -> Shard:
+        return self.merge_accumulators([total, part])
+
+    def merge_accumulators(self, totals: Iterable[Shard]) -> Shard:
+        return Shard(arrays=dict(self.add_up([total.arrays for total in totals])))
+
+    def extract_output(self, total: Shard) -> Shard:
+        return total
+
+
+# a protocol as stages
 @dataclass(frozen=True)
 class HalfRound:
     """The work between two barriers: receive the round before, send the next one, drop what no retry can ask for."""
@@ -33,11 +228,10 @@ class HalfRound:
 
 
 def half_rounds(protocol: Protocol) -> list[HalfRound]:
-    """One step more than there are rounds: the first only sends, the last only receives."""
+    """List the half-rounds of a protocol, one more than it has rounds: the first only sends, the last only receives."""
     stages = [None, None, *protocol.stages(), None]
-    return [
-        HalfRound(before, now, earlier) for earlier, before, now in zip(stages, stages[1:], stages[2:], strict=False)
-    ]
+    threes = zip(stages, stages[1:], stages[2:], strict=False)
+    return [HalfRound(before, now, earlier) for earlier, before, now in threes]
 
 
 @dataclass
@@ -52,22 +246,18 @@ class RunProtocol(beam.PTransform):
 
     def expand(self, shards: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
         *sending, last = half_rounds(self.protocol)
-        for step in sending:
-            name = step.sends.name if step.sends else ""
-            shards = shards | f"Send {name}" >> beam.ParDo(RunHalfRound(self.context, step))
+        for each in sending:
+            name = each.sends.name if each.sends else ""
+            shards = shards | f"Send {name}" >> beam.ParDo(RunHalfRound(self.context, each))
             shards = shards | f"Barrier {name}" >> beam.GroupByKey()
         return shards | f"Finish {self.protocol.name}" >> beam.ParDo(RunHalfRound(self.context, last))
 
 
-class RunHalfRound(beam.DoFn):
-    """A step as a DoFn."""
+class RunHalfRound(PlainDoFn):
+    """A half-round as a DoFn."""
 
-    def __init__(self, context: PartyContext, step: HalfRound) -> None:
-        self.context, self.step = context, step
-
-    def __dir__(self) -> list[str]:
-        """What Beam inspects, nine times a stage, in search of state and timers. All methods: 5 ms more a round."""
-        return ["setup", "start_bundle", "process", "finish_bundle"]
+    def __init__(self, context: PartyContext, half_round: HalfRound) -> None:
+        self.context, self.half_round = context, half_round
 
     def setup(self) -> None:
         self.open = self.context.open()
@@ -76,51 +266,48 @@ class RunHalfRound(beam.DoFn):
         self.outgoing: list[Outgoing] = []
 
     def process(self, element: tuple[int, Shard | Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
-        shard, held = element
-        after, messages = run_half_round(self.open, self.step, shard, _only(shard, held))
+        shard, state = element
+        after, messages = run_half_round(self.open, self.half_round, shard, _only_state(shard, state))
         self.outgoing += messages
-        if sum(message.payload.size for message in self.outgoing) > _HAND_OVER_BYTES:
-            self._hand_over()
+        if sum(message.payload.size for message in self.outgoing) > _DELIVERY_BYTES:
+            self._deliver()
         yield shard, after
 
     def finish_bundle(self) -> None:
-        self._hand_over()
+        self._deliver()
 
-    def _hand_over(self) -> None:
-        if self.step.sends is None:
+    def _deliver(self) -> None:
+        if self.half_round.sends is None:
             return
-        tally = Tally()
-        deliver(self.open, self.outgoing, tally)
-        count_stage(self.step.sends.name, tally)
+        metrics = StageMetrics()
+        deliver(self.open, self.outgoing, metrics)
+        count_stage(self.half_round.sends.name, metrics)
         self.outgoing = []
 
 
-def run_half_round(context: OpenPartyContext, step: HalfRound, shard: int, held: Shard) -> tuple[Shard, list[Outgoing]]:
-    """One shard's work between two barriers: what crosses the next one, and the messages to hand over."""
-    state = context.scratch.load(held)
-    if step.receives is not None:
-        state = _receive(context, step.receives, shard, state)
-    if step.drops is not None:
-        context.scratch.drop(context.address(step.drops, shard))
-    if step.sends is None:
+def run_half_round(
+    context: OpenPartyContext, half_round: HalfRound, shard: int, kept: Shard
+) -> tuple[Shard, list[Outgoing]]:
+    """Do one shard's work between two barriers; return what crosses the next one, and the messages to deliver."""
+    state = context.scratch.load(kept)
+    if half_round.receives is not None:
+        metrics = StageMetrics()
+        state = receive(context, half_round.receives, shard, state, metrics)
+        count_stage(half_round.receives.name, metrics)
+    if half_round.drops is not None:
+        context.scratch.drop(context.address(half_round.drops, shard))
+    if half_round.sends is None:
         return Shard(arrays=dict(state)), []
-    tally = Tally()
-    state, messages = send(context, step.sends, shard, state, tally)
-    count_stage(step.sends.name, tally)
-    return context.scratch.keep(context.address(step.sends, shard), state), messages
+    metrics = StageMetrics()
+    state, messages = send(context, half_round.sends, shard, state, metrics)
+    count_stage(half_round.sends.name, metrics)
+    return context.scratch.keep(context.address(half_round.sends, shard), state), messages
 
 
-def _receive(context: OpenPartyContext, stage: Stage, shard: int, state: Arrays) -> Arrays:
-    tally = Tally()
-    state = receive(context, stage, shard, state, tally)
-    count_stage(stage.name, tally)
-    return state
-
-
-def _only(shard: int, held: Shard | Iterable[Shard]) -> Shard:
-    if isinstance(held, Shard):
-        return held
-    states = list(held)
+def _only_state(shard: int, state: Shard | Iterable[Shard]) -> Shard:
+    if isinstance(state, Shard):
+        return state
+    states = list(state)
     if len(states) != 1:
         raise ValueError(f"shard {shard} came to a barrier {len(states)} times: shard numbers must be unique")
     return states[0]

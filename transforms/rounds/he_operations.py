@@ -1,8 +1,8 @@
-"""What a round may do with ciphertexts: the four steps of the paper's Protocol 2, with HE2SS in them.
+"""Operations on ciphertexts in a round: the steps of the paper's Protocol 2, with HE2SS.
 
 For an owner P_i with a plain sparse matrix X and a peer P_j with a share Y, under P_j's key:
 
-  encrypt     P_j → P_i   Enc(Y) = g^Y·h^r                     h^r was made offline; only a power of g is left to do
+  encrypt     P_j → P_i   Enc(Y) = g^Y·h^r                     h^r was made offline; online it is one power of g
   multiply    P_i         Π_c Enc(Y_c)^x_rc for each row r      only nonzeros are touched
   accumulate  P_i         Π_r Enc(Y_r)^x_rc for each column c   the same for Xᵀ, multiplied together over all shards
   mask        P_i → P_j   product · Enc(R)                      Enc(R) = g^R·h^r' was made offline, r' longer than the
@@ -26,7 +26,7 @@ from veilmeans.crypto import prg, ring
 from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.multiexp import PowerTables, choose_window, column_products, row_products
 from veilmeans.crypto.he.product_parameters import HEProductParameters
-from veilmeans.crypto.he.scheme import Ciphers, PublicKey
+from veilmeans.crypto.he.scheme import Ciphertexts, PublicKey
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
@@ -37,47 +37,52 @@ TABLE_BYTES = 256 << 20
 """Memory for the tables of powers of one peer's encrypted centroids."""
 
 
-def mask_bytes(
+def draw_mask_bytes(
     seed: bytes, address: Address, label: str, product: HEProductParameters, count: int
 ) -> NDArray[np.uint8]:
+    """Expand the random bytes of the masks R of `count` plaintexts; the same offline and online."""
     shape = (count, product.slots.count, product.slots.mask_bytes)
     return prg.uniform(seed, address, f"{label}.mask", shape, np.uint8)
 
 
 @dataclass
-class Tables:
-    """Tables of powers of the peers' encrypted centroids: made once in an iteration, shared by all shards of a worker.
+class PowerTableCache:
+    """Tables of powers of the peers' encrypted centroids: one set per iteration, shared by all shards of a worker.
 
-    `read` fetches Enc(μ) of a peer in an iteration, columns × packs.
+    `read` reads Enc(μ) of a peer in an iteration, columns × packs.
     """
 
-    read: Callable[[int, int], Ciphers]
-    _made: dict[tuple[int, int], list[PowerTables]] = field(default_factory=dict, repr=False)
+    read: Callable[[int, int], Ciphertexts]
+    _tables: dict[tuple[int, int], list[PowerTables]] = field(default_factory=dict, repr=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
-    def of(
-        self, iteration: int, peer: int, key: PublicKey, product: HEProductParameters, uses: int
+    def tables_of(
+        self, iteration: int, peer: int, key: PublicKey, product: HEProductParameters, nonzeros: int
     ) -> list[PowerTables]:
-        """One for each pack."""
+        """Return the tables for a peer, one for each pack; their size depends on the matrix's `nonzeros`."""
         with self._lock:
-            for old in [known for known in self._made if known[0] != iteration]:
-                del self._made[old]
-            if (iteration, peer) not in self._made:
-                self._made[iteration, peer] = _make_tables(self.read(iteration, peer), key, product, uses)
-            return self._made[iteration, peer]
+            for old in [known for known in self._tables if known[0] != iteration]:
+                del self._tables[old]
+            if (iteration, peer) not in self._tables:
+                self._tables[iteration, peer] = _make_tables(self.read(iteration, peer), key, product, nonzeros)
+            return self._tables[iteration, peer]
 
 
-def _make_tables(encrypted: Ciphers, key: PublicKey, product: HEProductParameters, uses: int) -> list[PowerTables]:
+def _make_tables(
+    encrypted: Ciphertexts, key: PublicKey, product: HEProductParameters, nonzeros: int
+) -> list[PowerTables]:
     bits, packs = product.exponent_bits, product.packs
-    window = choose_window(len(encrypted) * product.group, uses, bits, TABLE_BYTES // packs, key.size)
+    window = choose_window(len(encrypted) * product.group, nonzeros, bits, TABLE_BYTES // packs, key.size)
     return [
-        PowerTables(_shifted(he.from_ciphers(encrypted[:, pack]), key, product), key.modulus, bits, window)
+        PowerTables(
+            _with_shifted_copies(he.from_ciphertexts(encrypted[:, pack]), key, product), key.modulus, bits, window
+        )
         for pack in range(packs)
     ]
 
 
-def _shifted(bases: list[mpz], key: PublicKey, product: HEProductParameters) -> list[mpz]:
-    """The bases, then copies whose plaintexts are moved by one row's slots, by two rows', …"""
+def _with_shifted_copies(bases: list[mpz], key: PublicKey, product: HEProductParameters) -> list[mpz]:
+    """Append copies of the bases whose plaintexts are shifted by one row's slots, by two rows', …"""
     step = mpz(1) << product.columns * product.slots.width
     copies = list(bases)
     for _ in range(product.group - 1):
@@ -88,108 +93,109 @@ def _shifted(bases: list[mpz], key: PublicKey, product: HEProductParameters) -> 
 
 @dataclass(frozen=True)
 class HEContext:
-    """What a party needs at its seat to work with ciphertexts."""
+    """A party's keys and tables for work with ciphertexts."""
 
     keyring: Keyring
-    tables: Tables
+    tables: PowerTableCache
 
 
 @dataclass(frozen=True)
 class HEOperations:
-    """`Homomorphic` at one address, with real keys. `made` gives what was made beforehand under a label."""
+    """`HomomorphicOperations` at one address, with real keys.
+
+    `take_ciphertexts` reads the ciphertexts that were made offline under a label, once.
+    """
 
     keyring: Keyring = field(repr=False)
-    tables: Tables = field(repr=False)
+    tables: PowerTableCache = field(repr=False)
     iteration: int
     store_address: Address
-    made: Callable[[str], Ciphers] = field(repr=False)
+    take_ciphertexts: Callable[[str], Ciphertexts] = field(repr=False)
 
-    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphers:
-        del party
-        key, zeros = self.keyring.own.public, self.made(label)
-        plains = product.encrypted_slots.pack(_in_packs(product, values))
+    def encrypt(self, label: str, _party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphertexts:
+        key, zeros = self.keyring.own.public, self.take_ciphertexts(label)
+        plains = product.encrypted_slots.pack(_rows_to_slots(product, values))
         return he.encrypt(key, plains, zeros).reshape(product.encrypted_shape(len(values)))
 
-    def check(self, party: Party, peer: int, y: Ciphers) -> Ciphers:
-        _checked(party.names[peer], self.keyring.public(peer), y)
+    def check(self, party: Party, peer: int, y: Ciphertexts) -> Ciphertexts:
+        _read_checked(party.names[peer], self.keyring.public(peer), y)
         return y
 
     def multiply(
-        self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
-    ) -> tuple[Ciphers, ring.Ring]:
-        del party
+        self, label: str, _party: Party, peer: int, product: HEProductParameters, x: csr_array
+    ) -> tuple[Ciphertexts, ring.Ring]:
         key, rows = self.keyring.public(peer), x.shape[0]
-        exponents = _exponents(product, x)
-        uses = exponents.nnz * max(1, product.rows // max(1, rows))
-        tables = self.tables.of(self.iteration, peer, key, product, uses)
-        packs = [row_products(_grouped(product, exponents), table) for table in tables]
+        exponents = _to_exponents(product, x)
+        nonzeros = exponents.nnz * max(1, product.rows // max(1, rows))
+        tables = self.tables.tables_of(self.iteration, peer, key, product, nonzeros)
+        packs = [row_products(_group_rows(product, exponents), table) for table in tables]
         products = [value for row in zip(*packs, strict=True) for value in row]
-        masked, share = self._masked(label, key, product, products)
-        return masked.reshape(product.product_shape(rows)), _rows_of(product, share, rows)
+        masked, share = self._mask_products(label, key, product, products)
+        return masked.reshape(product.product_shape(rows)), _slots_to_rows(product, share, rows)
 
     def accumulate(
-        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphers
+        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphertexts
     ) -> ColumnCiphertexts:
         key = self.keyring.public(peer)
-        exponents = _exponents(product, x)
-        parts = []
+        exponents = _to_exponents(product, x)
+        packs = []
         for pack in range(product.packs):
-            values = _checked(party.names[peer], key, y[:, pack])
-            numbers, products = column_products(exponents, values, key.modulus, product.exponent_bits)
-            parts.append(he.to_ciphers(products, key.size))
-        return ColumnCiphertexts(numbers, np.stack(parts, axis=1))
+            values = _read_checked(party.names[peer], key, y[:, pack])
+            columns, products = column_products(exponents, values, key.modulus, product.exponent_bits)
+            packs.append(he.to_ciphertexts(products, key.size))
+        return ColumnCiphertexts(columns, np.stack(packs, axis=1))
 
     def mask(
-        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, found: ColumnCiphertexts
-    ) -> tuple[Ciphers, ring.Ring]:
-        del party
+        self, label: str, _party: Party, peer: int, product: HEProductParameters, width: int, sums: ColumnCiphertexts
+    ) -> tuple[Ciphertexts, ring.Ring]:
         products = [mpz(1)] * (width * product.packs)
-        values = he.from_ciphers(found.ciphers)
-        for place, number in enumerate(found.numbers.tolist()):
-            row = values[place * product.packs : (place + 1) * product.packs]
-            products[number * product.packs : (number + 1) * product.packs] = row
-        masked, share = self._masked(label, self.keyring.public(peer), product, products)
-        return masked.reshape(width, product.packs), _rows_of(product, share, width)
+        values = he.from_ciphertexts(sums.ciphertexts)
+        for position, column in enumerate(sums.columns.tolist()):
+            packs = values[position * product.packs : (position + 1) * product.packs]
+            products[column * product.packs : (column + 1) * product.packs] = packs
+        masked, share = self._mask_products(label, self.keyring.public(peer), product, products)
+        return masked.reshape(width, product.packs), _slots_to_rows(product, share, width)
 
-    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphers, rows: int) -> ring.Ring:
+    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphertexts, rows: int) -> ring.Ring:
         own = self.keyring.own
-        ciphers = _checked(party.names[peer], own.public, z)
+        ciphertexts = _read_checked(party.names[peer], own.public, z)
         try:
-            values = product.slots.unpack([own.decrypt(cipher) for cipher in ciphers])
+            values = product.slots.unpack([own.decrypt(ciphertext) for ciphertext in ciphertexts])
         except ValueError:
             raise RefusedError(
                 f"{party.names[peer]} sent a ciphertext whose plaintext is above the bound: one of us has another key, "
                 "or it does not follow the protocol"
             ) from None
-        return _rows_of(product, values, rows) << ring.DTYPE(product.shift)
+        return _slots_to_rows(product, values, rows) << ring.DTYPE(product.shift)
 
-    def _masked(
+    def _mask_products(
         self, label: str, key: PublicKey, product: HEProductParameters, products: Sequence[mpz]
-    ) -> tuple[Ciphers, ring.Ring]:
-        """Each product times an encrypted mask, and the negated masks mod 2^64."""
-        masks, modulus = he.from_ciphers(self.made(label)), key.modulus
+    ) -> tuple[Ciphertexts, ring.Ring]:
+        """Multiply each product by an encrypted mask; return also the negated masks mod 2^64."""
+        masks, modulus = he.from_ciphertexts(self.take_ciphertexts(label)), key.modulus
         masked = [value * mask % modulus for value, mask in zip(products, masks, strict=True)]
-        random = mask_bytes(self.keyring.seed, self.store_address, label, product, len(masked))
+        random = draw_mask_bytes(self.keyring.seed, self.store_address, label, product, len(masked))
         share = (ring.DTYPE(0) - product.slots.residues(random)) << ring.DTYPE(product.shift)
-        return he.to_ciphers(masked, key.size), share
+        return he.to_ciphertexts(masked, key.size), share
 
 
-def _checked(peer: str, key: PublicKey, ciphers: Ciphers) -> list[mpz]:
-    values = he.from_ciphers(ciphers)
+def _read_checked(peer: str, key: PublicKey, ciphertexts: Ciphertexts) -> list[mpz]:
+    """Read the residues of a peer's ciphertexts, or refuse them."""
+    values = he.from_ciphertexts(ciphertexts)
     try:
-        he.check_ciphers(key, values)
+        he.check_ciphertexts(key, values)
     except ValueError:
-        raise RefusedError(f"{peer} sent something that is no ciphertext under the key that was agreed on") from None
+        raise RefusedError(f"{peer} sent something that is not a ciphertext under the agreed key") from None
     return values
 
 
-def _exponents(product: HEProductParameters, x: csr_array) -> csr_array:
-    """The whole numbers that stand for x."""
+def _to_exponents(product: HEProductParameters, x: csr_array) -> csr_array:
+    """Convert fixed-point values to the integers that stand for them: x / 2^shift."""
     return csr_array((x.data.view(np.int64) >> product.shift, x.indices, x.indptr), shape=x.shape)
 
 
-def _grouped(product: HEProductParameters, x: csr_array) -> csr_array:
-    """Several rows as one: the second row's columns come after the first's, where the shifted copies are."""
+def _group_rows(product: HEProductParameters, x: csr_array) -> csr_array:
+    """Join every `group` rows into one: the second row's columns follow the first's, as the shifted copies do."""
     if product.group == 1:
         return x
     rows, width = x.shape
@@ -199,14 +205,14 @@ def _grouped(product: HEProductParameters, x: csr_array) -> csr_array:
     return csr_array((x.data, indices, indptr), shape=(len(indptr) - 1, width * product.group))
 
 
-def _in_packs(product: HEProductParameters, values: ring.Ring) -> ring.Ring:
-    """Rows × columns as plaintexts × slots, with zeros where the last pack is not full."""
+def _rows_to_slots(product: HEProductParameters, values: ring.Ring) -> ring.Ring:
+    """Reshape rows × columns to plaintexts × slots, with zeros where the last pack is not full."""
     count = product.encrypted_slots.count
     missing = product.packs * count - product.columns
     return np.pad(values, ((0, 0), (0, missing))).reshape(-1, count)
 
 
-def _rows_of(product: HEProductParameters, slots: ring.Ring, rows: int) -> ring.Ring:
-    """Plaintexts × slots as rows × columns."""
+def _slots_to_rows(product: HEProductParameters, slots: ring.Ring, rows: int) -> ring.Ring:
+    """Reshape plaintexts × slots to rows × columns."""
     per_row = product.packs * product.slots.count // product.group
     return slots.reshape(-1, per_row)[:rows, : product.columns]

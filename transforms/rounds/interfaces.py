@@ -1,5 +1,6 @@
-"""What a round may ask for: randomness at an address, and work on ciphertexts. Interfaces only, no input or output."""
+"""Interfaces for rounds: randomness at an address, and operations on ciphertexts. No input or output."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,14 +11,14 @@ from scipy.sparse import csr_array
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Kind
 from veilmeans.crypto.he.product_parameters import HEProductParameters
-from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.party import Party
 
 
 @dataclass(frozen=True)
 class CiphertextNeed:
-    """Ciphertexts that `maker` makes beforehand under the key of `key`: of zero, or of masks if `masked`."""
+    """Ciphertexts that party `maker` makes offline under party `key`'s key: of zeros, or of masks if `masked`."""
 
     label: str
     maker: int
@@ -29,65 +30,68 @@ class CiphertextNeed:
 
 @dataclass(frozen=True)
 class ColumnCiphertexts:
-    """Products for some of the columns, in ascending order; the others are empty sums."""
+    """Ciphertexts of some columns, in ascending order; the sums of all other columns are empty."""
 
-    numbers: NDArray[np.int64]
-    ciphers: Ciphers
+    columns: NDArray[np.int64]
+    ciphertexts: Ciphertexts
 
 
 class HomomorphicOperations(Protocol):
-    """The steps at one address. `label` names what was made beforehand for it."""
+    """The operations on ciphertexts at one address. `label` names the ciphertexts that were made offline for one."""
 
-    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphers:
-        """Enc(values) under this party's key, rows × columns."""
+    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphertexts:
+        """Compute Enc(values) under this party's key, rows × columns."""
 
-    def check(self, party: Party, peer: int, y: Ciphers) -> Ciphers:
-        """What a peer has sent under its own key; refused if it is no ciphertext."""
+    def check(self, party: Party, peer: int, y: Ciphertexts) -> Ciphertexts:
+        """Return the ciphertexts that a peer sent under its own key, or refuse what is not a ciphertext."""
 
     def multiply(
         self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
-    ) -> tuple[Ciphers, ring.Ring]:
-        """Masked ciphertexts of X·Y for the peer's kept Enc(Y), and this party's share of X·Y."""
+    ) -> tuple[Ciphertexts, ring.Ring]:
+        """Compute masked ciphertexts of X·Y from the peer's stored Enc(Y), and this party's share of X·Y."""
 
     def accumulate(
-        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphers
+        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphertexts
     ) -> ColumnCiphertexts:
-        """Ciphertexts of Xᵀ·Y, not masked: they stay here."""
+        """Compute ciphertexts of Xᵀ·Y. They are not masked and must not be sent."""
 
     def mask(
-        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, found: ColumnCiphertexts
-    ) -> tuple[Ciphers, ring.Ring]:
-        """Masked ciphertexts of `width` columns, and this party's share of them."""
+        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, sums: ColumnCiphertexts
+    ) -> tuple[Ciphertexts, ring.Ring]:
+        """Mask the sums of `width` columns; return ciphertexts of all columns and this party's share of the sums."""
 
-    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphers, rows: int) -> ring.Ring:
-        """This party's share of what the peer has masked."""
+    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphertexts, rows: int) -> ring.Ring:
+        """Decrypt this party's share of what the peer has masked."""
 
 
 Shape = tuple[int, ...]
+Shapes = Mapping[str, tuple[Shape, str] | Array]
+"""Name -> (shape, dtype) of each array in a party's state, or the array itself where it is public."""
 
 
 class Randomness(Protocol):
-    """What a round may ask for."""
+    """The randomness of one round of one shard."""
 
     def uniform(self, label: str, shape: Shape) -> ring.Ring:
-        """Uniform values that only this party knows."""
+        """Expand uniform values that only this party knows."""
 
     def correlated(self, kind: Kind, part: str) -> Array:
-        """This party's share of one part of correlated randomness."""
+        """Expand or read this party's share of one part of a correlation."""
 
     def scoped(self, scope: str) -> "Randomness":
-        """The same with other labels, for rounds that run together."""
+        """The same randomness with `scope` before every label, for rounds that share one message."""
 
-    def homomorphic(self) -> HomomorphicOperations:
-        """What can be done with ciphertexts here."""
+    def he(self) -> HomomorphicOperations:
+        """The operations on ciphertexts at this address."""
 
 
 @dataclass(frozen=True)
 class CorrelationNeed:
-    """A kind that a round asks for, and under which scope."""
+    """A kind of correlation that a round asks for, and the scope of its labels."""
 
     scope: str
     kind: Kind
 
     def label(self, part: str) -> str:
+        """The PRG label of one part."""
         return f"{self.scope}{self.kind.name}.{part}"

@@ -1,4 +1,4 @@
-"""A party's seat in a run: what an executor needs to play its rounds.
+"""A party's context in a run: what an executor needs to run its rounds.
 
 `PartyContext` is public and goes to the workers; `open` reads the secrets there, from the party's own files.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from veilmeans.crypto import prg
-from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.io.exchange.connections import open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, read_arrays
 from veilmeans.io.storage.checkpoints import Checkpoints, encrypted
@@ -25,15 +25,19 @@ from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
+from veilmeans.schemas.run_folder import RunFolder, StoreFolder
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
-from veilmeans.transforms.rounds.he_operations import HEContext, Tables
+from veilmeans.transforms.rounds.he_operations import HEContext, PowerTableCache
 from veilmeans.transforms.rounds.protocol import Inbox, Sent, Stage
-from veilmeans.transforms.rounds.stage_metrics import Tally, shard_sent
+from veilmeans.transforms.rounds.stage_metrics import StageMetrics, shard_sent
 
 
 @dataclass(frozen=True)
 class OpenPartyContext:
-    """A seat with its secrets in hand. Lives in one process, is never pickled."""
+    """A context with its secrets and connections, in one process; never pickled.
+
+    `folder` is where this party keeps what belongs to the run.
+    """
 
     party: Party
     run: str
@@ -43,133 +47,125 @@ class OpenPartyContext:
     triples: StoreRun | None
     scratch: Scratch
     timeout: float
-    folder: Path = Path()
-    """Where this party keeps what belongs to the run."""
-    ciphers: HEContext | None = None
+    folder: RunFolder = RunFolder(Path())  # noqa: RUF009
+    he_context: HEContext | None = None
 
     def address(self, stage: Stage, shard: int) -> Address:
+        """The address of one shard's work in one stage."""
         return Address(self.run, self.iteration, stage.name, shard)
 
     def randomness(self, stage: Stage, shard: int) -> AddressedRandomness:
-        where = self.address(stage, shard)
-        return AddressedRandomness(self.party.index, self.seed, self.triples, where, ciphers=self.ciphers)
+        """The randomness for one call of a round."""
+        address = self.address(stage, shard)
+        return AddressedRandomness(self.party.index, self.seed, self.triples, address, he_context=self.he_context)
 
     def outgoing(self, stage: Stage, shard: int, sent: Sent) -> list[Outgoing]:
-        """The messages of one shard's send."""
-        where, names = self.address(stage, shard), self.party.names
+        """Make the messages of one shard's send."""
+        address, names = self.address(stage, shard), self.party.names
         peers = stage.round.recipients(self.party)
-        return [Outgoing.of(MessageKey(where, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
+        return [Outgoing.of(MessageKey(address, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
 
-    def inbox(self, stage: Stage, shard: int, tally: "Tally") -> Inbox:
+    def inbox(self, stage: Stage, shard: int, metrics: StageMetrics) -> Inbox:
         """Wait for the messages of one shard's receive."""
-        where, names = self.address(stage, shard), self.party.names
+        address, names = self.address(stage, shard), self.party.names
         messages = {}
         for peer in stage.round.senders(self.party):
-            key = MessageKey(where, names[peer], self.party.name)
+            key = MessageKey(address, names[peer], self.party.name)
             payload = self.exchange.get(key, self.timeout)
-            tally.bytes_received += payload.size
+            metrics.bytes_received += payload.size
             messages[peer] = read_arrays(key, payload)
         return Inbox(self.party, messages)
 
     def __reduce__(self) -> str:
-        raise TypeError("an open seat holds secrets and connections: pickle its Seat")
+        raise TypeError("an OpenPartyContext holds secrets and connections: pickle its PartyContext")
 
 
 @dataclass(frozen=True)
 class PartyContext:
-    """A party's place in one iteration of a run.
+    """A party's context in one iteration of a run, without secrets.
 
-    `binding` is the keyed digest of data and job, `store_number` what the run has claimed of the triple store,
-    `patience` for how many seconds a peer may be silent beyond what the configuration allows.
+    `binding` is the keyed digest of data and job, `store_number` the number that the run has claimed of the triple
+    store, `extra_timeout_s` the seconds for which a peer may be silent beyond what the configuration allows.
     """
 
     config: JobConfig
     binding: str
     iteration: int = 0
     store_number: int | None = None
-    patience: float = 0.0
+    extra_timeout_s: float = 0.0
 
     def open(self) -> OpenPartyContext:
         """Read the secrets and connect; called where the rounds run."""
-        config = self.config
-        seed = run_seed(config, self.binding)
+        config, seed, store, he_context = self.config, run_seed(self.config, self.binding), None, None
+        if self.store_number is not None:
+            store = StoreRun(TripleStore.open(config.store_folder), self.store_number)
+            if has_keys(config.store_folder):
+                he_context = _he_context(config.store_folder, config.me, run_checkpoints(config.run_folder, seed))
         return OpenPartyContext(
             party=config.me,
             run=config.run,
             iteration=self.iteration,
             exchange=open_exchange(config),
             seed=seed,
-            triples=self._store_run(),
+            triples=store,
             scratch=Scratch(config.scratch_root),
-            timeout=config.exchange.timeout_s + self.patience,
+            timeout=config.exchange.timeout_s + self.extra_timeout_s,
             folder=config.run_folder,
-            ciphers=self._ciphers(seed),
+            he_context=he_context,
         )
-
-    def _ciphers(self, seed: bytes) -> HEContext | None:
-        """Keys and tables, where the store has ciphertexts."""
-        config = self.config
-        if self.store_number is None or not has_keys(config.store_folder):
-            return None
-        return _he_context(config.store_folder, config.me, checkpoints(config.run_folder, seed))
-
-    def _store_run(self) -> StoreRun | None:
-        if self.store_number is None:
-            return None
-        return StoreRun(TripleStore.open(self.config.store_folder), self.store_number)
 
 
 def run_seed(config: JobConfig, binding: str) -> bytes:
-    """The secret of a run, from which its masks and the key of its files are derived."""
+    """Derive the secret of a run, from which its masks and the key of its files are derived."""
     return prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
 
 
-def checkpoints(folder: Path, seed: bytes) -> Checkpoints:
-    """What a party keeps of a run, under a key of its seed there."""
+def run_checkpoints(folder: RunFolder, seed: bytes) -> Checkpoints:
+    """Open a party's checkpoints of a run, under a key derived from the run's seed."""
     return Checkpoints(folder, prg.derive(seed, "checkpoints"))
 
 
 @lru_cache(maxsize=4)
-def _he_context(store: Path, party: Party, kept: Checkpoints) -> HEContext:
-    """One in a process: tables are shared by all that is worked on there."""
-    return HEContext(load_keyring(store, party), Tables(partial(_encrypted_centroids, kept)))
+def _he_context(store: StoreFolder, party: Party, checkpoints: Checkpoints) -> HEContext:
+    """Make the one context of this process, whose tables all shards share."""
+    return HEContext(load_keyring(store, party), PowerTableCache(partial(_encrypted_centroids, checkpoints)))
 
 
-def _encrypted_centroids(kept: Checkpoints, iteration: int, peer: int) -> Ciphers:
-    """Enc(μ) of a peer for all my columns, as column shards brought it."""
+def _encrypted_centroids(checkpoints: Checkpoints, iteration: int, peer: int) -> Ciphertexts:
+    """Read Enc(μ) of a peer for all columns of this party, from the column shards in which it was received."""
     kind = encrypted(iteration)
-    parts = [kept.read_shard(kind, shard) for shard in kept.shards(kind)]
-    return np.concatenate([part[f"y{peer}"] for part in parts if f"y{peer}" in part])
+    shards = [checkpoints.read_shard(kind, shard) for shard in checkpoints.shards(kind)]
+    return np.concatenate([shard[f"y{peer}"] for shard in shards if f"y{peer}" in shard])
 
 
 def send(
-    context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, tally: Tally
+    context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, metrics: StageMetrics
 ) -> tuple[Arrays, list[Outgoing]]:
-    """The first half of a round, for one shard."""
+    """Run the first half of a round for one shard; return the state and the messages to deliver."""
     start = time.perf_counter()
     sent = stage.round.send(context.party, state, context.randomness(stage, shard))
     messages = context.outgoing(stage, shard, sent)
-    tally.computed += time.perf_counter() - start
+    metrics.computed += time.perf_counter() - start
     size = sum(message.payload.size for message in messages)
-    tally.messages += len(messages)
-    tally.bytes_sent += size
+    metrics.messages += len(messages)
+    metrics.bytes_sent += size
     shard_sent(context.iteration, stage.name, shard, size)
     return sent.state, messages
 
 
-def deliver(context: OpenPartyContext, messages: Sequence[Outgoing], tally: Tally) -> None:
-    """Until the messages are durable with their recipients: a slow link is felt here."""
+def deliver(context: OpenPartyContext, messages: Sequence[Outgoing], metrics: StageMetrics) -> None:
+    """Deliver messages; return when they are durable with their recipients. A slow link takes its time here."""
     start = time.perf_counter()
     context.exchange.put_all(messages)
-    tally.handed_over += time.perf_counter() - start
+    metrics.delivered += time.perf_counter() - start
 
 
-def receive(context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, tally: Tally) -> Arrays:
-    """The second half, after the barrier."""
+def receive(context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, metrics: StageMetrics) -> Arrays:
+    """Run the second half of a round for one shard, after the barrier."""
     start = time.perf_counter()
-    inbox = context.inbox(stage, shard, tally)
-    arrived = time.perf_counter()
-    tally.waited += arrived - start
-    after = stage.round.receive(context.party, state, inbox, context.randomness(stage, shard))
-    tally.computed += time.perf_counter() - arrived
-    return after
+    inbox = context.inbox(stage, shard, metrics)
+    received = time.perf_counter()
+    metrics.waited += received - start
+    state = stage.round.receive(context.party, state, inbox, context.randomness(stage, shard))
+    metrics.computed += time.perf_counter() - received
+    return state

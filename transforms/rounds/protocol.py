@@ -1,10 +1,10 @@
-"""A protocol is a list of rounds; a round is a pair of pure functions with an exchange of messages between them.
+"""Protocols: sequences of rounds. A round is a pair of pure functions with an exchange of messages between them.
 
-    send(party, state, randomness)           -> Sent(state, message)    compute, and say what the peers shall get
-    receive(party, state, inbox, randomness) -> state                   continue with what they sent
+    send(party, state, randomness)           -> Sent(state, message)    compute the messages to the peers
+    receive(party, state, inbox, randomness) -> state                   continue with the peers' messages
 
-No Beam and no input or output in here: `bare` and `beam` executors run the same objects. Randomness is handed to both
-halves, because a triple is expanded again on receive and never carried through the barrier between them.
+No Beam and no input or output in here: all executors run the same objects. Both halves get randomness, because a triple
+is expanded again on receive and never carried through the barrier between them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,65 +20,63 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.interfaces import Randomness
 
 Route = Callable[[int, int], tuple[int, ...]]
-"""(sender, M) -> the parties it sends to in this round. Public, so each knows whom to expect a message from."""
+"""(sender, M) -> the parties it sends to in this round. Public, so every party knows which messages to expect."""
 
 
-def to_nobody(sender: int, parties: int) -> tuple[int, ...]:
-    """Nobody sends anything: local work."""
-    del sender, parties
+def to_nobody(_sender: int, _parties: int) -> tuple[int, ...]:
+    """The route of local work: nobody sends anything."""
     return ()
 
 
 def to_all(sender: int, parties: int) -> tuple[int, ...]:
-    """Every party sends to every other."""
+    """The route on which every party sends to every other."""
     return tuple(i for i in range(parties) if i != sender)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The state to go on with, and one `message` for all recipients of the route, or one for each in `to`."""
+    """The result of a send: the state after it, and one `message` for all recipients, or one for each in `to`."""
 
     state: Arrays
     message: Arrays = field(default_factory=dict)
     to: Mapping[int, Arrays] | None = None
 
     def for_peer(self, peer: int) -> Arrays:
+        """The message to one peer."""
         return self.message if self.to is None else self.to[peer]
 
 
 @dataclass(frozen=True)
 class Inbox:
-    """What the peers sent me in this round. Sizes and types are checked against my own part."""
+    """The peers' messages of one round to this party. Shapes and types are checked against expected arrays."""
 
     party: Party
     messages: Mapping[int, Arrays]
 
     def from_peer(self, peer: int, name: str, like: Array) -> Array:
-        """One peer's array `name`, which must have the shape and type of `like`."""
+        """Return one peer's array `name`, or refuse it if it lacks the shape and type of `like`."""
         array = self.messages[peer].get(name)
         if array is None or array.shape != like.shape or array.dtype != like.dtype:
-            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
-            wanted = f"{like.dtype} {like.shape}"
-            raise RefusedError(f"{self.party.names[peer]} sent {found} as {name!r} where {wanted} was due")
+            received = "nothing" if array is None else f"{array.dtype} {array.shape}"
+            expected = f"{like.dtype} {like.shape}"
+            raise RefusedError(f"{self.party.names[peer]} sent {received} as {name!r}, and {expected} was expected")
         return array
 
-    def opened(self, name: str, mine: ring.Ring) -> ring.Ring:
-        """Σ over all parties of the array `name`, mine included."""
+    def open_sum(self, name: str, mine: ring.Ring) -> ring.Ring:
+        """Σ over all parties of the array `name`; `mine` is this party's."""
         return ring.total([mine, *(self.from_peer(peer, name, mine) for peer in self.messages)])
 
-    def opened_xor(self, name: str, mine: Array) -> Array:
-        """⊕ over all parties of the array `name`, mine included."""
+    def open_xor(self, name: str, mine: Array) -> Array:
+        """⊕ over all parties of the array `name`; `mine` is this party's."""
         return reduce(np.bitwise_xor, (self.from_peer(peer, name, mine) for peer in self.messages), mine)
 
     def scoped(self, scope: str) -> "Inbox":
-        """The part of each message whose names begin with `scope`."""
-        return Inbox(
-            self.party,
-            {
-                peer: {name.removeprefix(scope): array for name, array in arrays.items() if name.startswith(scope)}
-                for peer, arrays in self.messages.items()
-            },
-        )
+        """Select the arrays of each message whose names begin with `scope`."""
+        messages = {}
+        for peer, arrays in self.messages.items():
+            selected = [name for name in arrays if name.startswith(scope)]
+            messages[peer] = {name.removeprefix(scope): arrays[name] for name in selected}
+        return Inbox(self.party, messages)
 
 
 Local = Callable[[Party, Arrays], Arrays]
@@ -89,7 +87,7 @@ Receive = Callable[[Party, Arrays, Inbox, Randomness], Arrays]
 
 @dataclass(frozen=True)
 class Round:
-    """One exchange of messages. `sends` says in the paper's letters what crosses."""
+    """One exchange of messages. `sends` describes their content in the paper's letters."""
 
     name: str
     send: Send
@@ -98,15 +96,17 @@ class Round:
     route: Route = to_all
 
     def recipients(self, party: Party) -> tuple[int, ...]:
+        """The parties that `party` sends to."""
         return self.route(party.index, party.count)
 
     def senders(self, party: Party) -> tuple[int, ...]:
+        """The parties that send to `party`."""
         return tuple(i for i in party.others if party.index in self.route(i, party.count))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A round at its place in a protocol; `name` is unique there and part of every address."""
+    """A round at its position in a protocol; `name` is unique there and part of every address."""
 
     name: str
     round: Round
@@ -129,25 +129,27 @@ class Protocol:
         return len(self.rounds)
 
     def after(self, work: Local) -> "Protocol":
-        """The same with local work before the first round's send."""
+        """Add local work before the first round's send."""
         first, *rest = self.rounds
         return Protocol(self.name, (replace(first, send=partial(_send_after, work, first.send)), *rest))
 
     def then(self, work: Local) -> "Protocol":
-        """The same with local work after the last round's receive."""
+        """Add local work after the last round's receive."""
         *rest, last = self.rounds
         return Protocol(self.name, (*rest, replace(last, receive=partial(_receive_then, work, last.receive))))
 
     def named(self, name: str) -> "Protocol":
+        """The same rounds under another name."""
         return Protocol(name, self.rounds)
 
     def stages(self) -> Iterator[Stage]:
+        """List the rounds with their names in addresses."""
         for number, round_ in enumerate(self.rounds):
             yield Stage(f"{self.name}.{number:02d}.{round_.name}", round_)
 
 
 def require(state: Arrays, name: str) -> ring.Ring:
-    """The ring array `name` of a state."""
+    """Return the ring array `name` of a state; TypeError if it is of another type."""
     array = state[name]
     if array.dtype != ring.DTYPE:
         raise TypeError(f"{name!r} is {array.dtype}, not {np.dtype(ring.DTYPE)}")
@@ -155,19 +157,19 @@ def require(state: Arrays, name: str) -> ring.Ring:
 
 
 def without(state: Arrays, *names: str) -> dict[str, Array]:
-    """The state less some arrays."""
+    """Copy the state without some of its arrays."""
     return {name: array for name, array in state.items() if name not in names}
 
 
-def local(name: str, work: Local) -> Round:
-    """A round in which nobody sends anything."""
-    return Round(name, _send_nothing, partial(_only_work, work), sends="nothing", route=to_nobody)
+def local_round(name: str, work: Local) -> Round:
+    """Make a round in which nobody sends anything."""
+    return Round(name, _send_nothing, partial(_work_locally, work), sends="nothing", route=to_nobody)
 
 
-def together(name: str, *rounds: Round) -> Round:
-    """Independent rounds in one: their messages share one message, their work touches different arrays."""
+def merge_rounds(name: str, *rounds: Round) -> Round:
+    """Merge independent rounds into one: they share one message, and their work touches different arrays."""
     sends = "; ".join(round_.sends for round_ in rounds)
-    return Round(name, partial(_send_together, rounds), partial(_receive_together, rounds), sends)
+    return Round(name, partial(_send_merged, rounds), partial(_receive_merged, rounds), sends)
 
 
 def _send_after(work: Local, send: Send, party: Party, state: Arrays, randomness: Randomness) -> Sent:
@@ -180,17 +182,15 @@ def _receive_then(
     return work(party, receive(party, state, inbox, randomness))
 
 
-def _send_nothing(party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    del party, randomness
+def _send_nothing(_party: Party, state: Arrays, _randomness: Randomness) -> Sent:
     return Sent(state)
 
 
-def _only_work(work: Local, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    del inbox, randomness
+def _work_locally(work: Local, party: Party, state: Arrays, _inbox: Inbox, _randomness: Randomness) -> Arrays:
     return work(party, state)
 
 
-def _send_together(rounds: tuple[Round, ...], party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_merged(rounds: tuple[Round, ...], party: Party, state: Arrays, randomness: Randomness) -> Sent:
     message: dict[str, Array] = {}
     for number, round_ in enumerate(rounds):
         sent = round_.send(party, state, randomness.scoped(f"{number}/"))
@@ -199,7 +199,7 @@ def _send_together(rounds: tuple[Round, ...], party: Party, state: Arrays, rando
     return Sent(state, message)
 
 
-def _receive_together(
+def _receive_merged(
     rounds: tuple[Round, ...], party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> Arrays:
     for number, round_ in enumerate(rounds):

@@ -1,4 +1,4 @@
-"""The costs of a stage: counted, added to Beam's metrics, and told to whoever watches the run in this process."""
+"""The costs of a stage: counted, added to Beam's metrics, and reported to watchers of the run in this process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,34 +14,36 @@ def _counter(stage: str, name: str) -> Metrics.DelegatingCounter:
 
 
 @dataclass
-class Tally:
-    """Messages, bytes, the seconds in one stage (waited for messages, computed, handing them over), and ciphertexts
-    made beforehand."""
+class StageMetrics:
+    """Costs of one stage: messages, bytes, seconds, and ciphertexts that were made offline.
+
+    Seconds are those in which a process waited for messages, computed, or delivered messages.
+    """
 
     messages: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
     waited: float = 0.0
     computed: float = 0.0
-    handed_over: float = 0.0
+    delivered: float = 0.0
     ciphertexts: int = 0
 
     def counts(self) -> dict[str, int]:
-        """As whole numbers, under the names they have in Beam's metrics."""
+        """The costs as integers, under the names they have in Beam's metrics."""
         return {
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "waited_us": round(self.waited * 1e6),
             "computed_us": round(self.computed * 1e6),
-            "handed_over_us": round(self.handed_over * 1e6),
+            "delivered_us": round(self.delivered * 1e6),
             "ciphertexts": self.ciphertexts,
         }
 
 
-def count_stage(stage: str, tally: Tally) -> None:
-    """Add a stage's tally to Beam's metrics."""
-    for name, value in tally.counts().items():
+def count_stage(stage: str, metrics: StageMetrics) -> None:
+    """Add a stage's costs to Beam's metrics."""
+    for name, value in metrics.counts().items():
         if value:
             _counter(stage, name).inc(value)
 
@@ -53,7 +55,7 @@ _watchers: list[Watcher] = []
 
 @contextmanager
 def watch_stages(watcher: Watcher) -> Iterator[None]:
-    """Tell `watcher` while this context is open."""
+    """Call `watcher` for every shard that sends, while this context is open."""
     _watchers.append(watcher)
     try:
         yield
@@ -62,6 +64,6 @@ def watch_stages(watcher: Watcher) -> Iterator[None]:
 
 
 def shard_sent(iteration: int, stage: str, shard: int, sent: int) -> None:
-    """A shard has sent its messages of a stage."""
+    """Report to the watchers that a shard has sent its messages of a stage."""
     for watcher in _watchers:
         watcher(iteration, stage, shard, sent)

@@ -1,29 +1,28 @@
-"""What a protocol will send and need, from shapes alone: it is run once on zeros, for all parties in step.
+"""Trace a protocol: its messages and needs, from one run on zeros for all parties in step.
 
-This takes shapes, never data; it is what prints a protocol's table, and what tells the dealer what to make.
+It takes shapes, never data. Plans, cost tables and the dealer's work come from traces.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from rich.table import Table
 from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Kind, find_part
 from veilmeans.crypto.he.product_parameters import HEProductParameters
-from veilmeans.crypto.he.scheme import Ciphers
+from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.schemas.arrays import Array, Arrays, Spec, payload_size, spec_of
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.rounds.interfaces import CiphertextNeed, ColumnCiphertexts, CorrelationNeed, Shape
+from veilmeans.transforms.rounds.interfaces import CiphertextNeed, ColumnCiphertexts, CorrelationNeed, Shape, Shapes
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
 
 
 class NotAffineError(Exception):
-    """The two values differ in something that is no whole number."""
+    """The two values differ in something that is no integer."""
 
 
 def extrapolate(first: Any, second: Any, steps: int) -> Any:
@@ -37,53 +36,48 @@ def extrapolate(first: Any, second: Any, steps: int) -> Any:
     if isinstance(first, tuple) and len(first) == len(second):
         return tuple(extrapolate(a, b, steps) for a, b in zip(first, second, strict=True))
     if is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in fields(first)]
-        values = {name: extrapolate(getattr(first, name), getattr(second, name), steps) for name in names}
-        return replace(first, **values)
+        pairs = {each.name: (getattr(first, each.name), getattr(second, each.name)) for each in fields(first)}
+        return replace(first, **{name: extrapolate(*pair, steps) for name, pair in pairs.items()})
     raise NotAffineError
 
 
 @dataclass
 class TracedHEOperations:
-    """`Homomorphic` for a trace: zeros of the right shape, and a record of what must be made beforehand."""
+    """`HomomorphicOperations` for a trace: zeros of the right shape, and a record of what must be made beforehand."""
 
     ciphertext_needs: dict[CiphertextNeed, None] = field(default_factory=dict)
 
-    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphers:
+    def encrypt(self, label: str, party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphertexts:
         shape = product.encrypted_shape(len(values))
         return self._record(label, party.index, party.index, product, shape, masked=False)
 
-    def check(self, party: Party, peer: int, y: Ciphers) -> Ciphers:
-        del party, peer
+    def check(self, _party: Party, _peer: int, y: Ciphertexts) -> Ciphertexts:
         return y
 
     def multiply(
         self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
-    ) -> tuple[Ciphers, ring.Ring]:
+    ) -> tuple[Ciphertexts, ring.Ring]:
         rows = x.shape[0]
         masked = self._record(label, party.index, peer, product, product.product_shape(rows), masked=True)
         return masked, np.zeros((rows, product.columns), ring.DTYPE)
 
     def accumulate(
-        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphers
+        self, _party: Party, _peer: int, product: HEProductParameters, _x: csr_array, _y: Ciphertexts
     ) -> ColumnCiphertexts:
-        del party, peer, x, y
         return ColumnCiphertexts(np.zeros(0, np.int64), np.zeros((0, product.packs), product.cipher.dtype))
 
     def mask(
-        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, found: ColumnCiphertexts
-    ) -> tuple[Ciphers, ring.Ring]:
-        del found
+        self, label: str, party: Party, peer: int, product: HEProductParameters, width: int, _found: ColumnCiphertexts
+    ) -> tuple[Ciphertexts, ring.Ring]:
         masked = self._record(label, party.index, peer, product, (width, product.packs), masked=True)
         return masked, np.zeros((width, product.columns), ring.DTYPE)
 
-    def decrypt(self, party: Party, peer: int, product: HEProductParameters, z: Ciphers, rows: int) -> ring.Ring:
-        del party, peer, z
+    def decrypt(self, _party: Party, _peer: int, product: HEProductParameters, _z: Ciphertexts, rows: int) -> ring.Ring:
         return np.zeros((rows, product.columns), ring.DTYPE)
 
     def _record(
         self, label: str, maker: int, key: int, product: HEProductParameters, shape: tuple[int, int], masked: bool
-    ) -> Ciphers:
+    ) -> Ciphertexts:
         self.ciphertext_needs[CiphertextNeed(label, maker, key, shape[0] * shape[1], product, masked)] = None
         return np.zeros(shape, product.cipher.dtype)
 
@@ -94,10 +88,9 @@ class ShapeRecorder:
 
     scope: str = ""
     needs: dict[CorrelationNeed, None] = field(default_factory=dict)
-    foreseen: TracedHEOperations = field(default_factory=TracedHEOperations)
+    he_operations: TracedHEOperations = field(default_factory=TracedHEOperations)
 
-    def uniform(self, label: str, shape: Shape) -> ring.Ring:
-        del label
+    def uniform(self, _label: str, shape: Shape) -> ring.Ring:
         return np.zeros(shape, ring.DTYPE)
 
     def correlated(self, kind: Kind, part: str) -> Array:
@@ -108,13 +101,11 @@ class ShapeRecorder:
     def scoped(self, scope: str) -> "ShapeRecorder":
         return replace(self, scope=self.scope + scope)
 
-    def homomorphic(self) -> TracedHEOperations:
-        return self.foreseen
+    def he(self) -> TracedHEOperations:
+        return self.he_operations
 
 
-Shapes = Mapping[str, tuple[Shape, str] | Array]
-"""Name -> (shape, dtype) of each array in a party's state, or the array itself where it is public."""
-_STEPS = 16
+_MOST_PERIODS = 16
 """Up to so many periods, rows are traced as they are."""
 
 
@@ -157,35 +148,48 @@ class StageTrace:
 
 def trace(protocol: Protocol, shapes: Sequence[Shapes]) -> list[StageTrace]:
     """Run `protocol` on zeros of these shapes, one entry of `shapes` for each party."""
-    names = tuple(f"party{i}" for i in range(len(shapes)))
-    parties = [Party(i, names) for i in range(len(shapes))]
-    states: list[Arrays] = [_zeros(shape) for shape in shapes]
-    result = []
+    return trace_states(protocol, [zeros(shape) for shape in shapes])[1]
+
+
+def trace_states(protocol: Protocol, states: Sequence[Arrays]) -> tuple[list[Arrays], list[StageTrace]]:
+    """Run `protocol` on the states of all parties in step; return their states after it, and its stages."""
+    parties = all_parties(len(states))
+    after, stages = list(states), []
     for stage in protocol.stages():
-        states, traced = _step(stage, parties, states)
-        result.append(traced)
-    return result
+        after, traced = _trace_stage(stage, parties, after)
+        stages.append(traced)
+    return after, stages
 
 
-def trace_rows(
-    protocol: Protocol, shapes: Callable[[int], Sequence[Shapes]], rows: int, period: int
-) -> list[StageTrace]:
-    """`trace` for shapes of so many rows, from traces of a few rows where `rows` are many.
+def all_parties(count: int) -> list[Party]:
+    """Parties that stand for those of any run."""
+    names = tuple(f"party{i}" for i in range(count))
+    return [Party(i, names) for i in range(count)]
 
-    Two of them say how it goes on, and a third that it does; if not, all rows are traced.
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def trace_rows(trace_of: Callable[[int], T], rows: int, period: int) -> T:
+    """A trace over `rows` rows; where they are many, extrapolated from traces of a few rows.
+
+    `trace_of` traces a number of rows. Every value in a trace must be affine in the rows, for rows that leave the same
+    remainder when divided by `period`: two traces determine it, and a third checks it. If the check fails, all rows are
+    traced.
     """
     first = period + rows % period
     steps = (rows - first) // period
-    if steps <= _STEPS:
-        return trace(protocol, shapes(rows))
-    found = [tuple(trace(protocol, shapes(first + i * period))) for i in range(3)]
+    if steps <= _MOST_PERIODS:
+        return trace_of(rows)
+    few = [trace_of(first + i * period) for i in range(3)]
     with suppress(NotAffineError):
-        if extrapolate(found[0], found[1], 2) == found[2]:
-            return list(extrapolate(found[0], found[1], steps))
-    return trace(protocol, shapes(rows))
+        if extrapolate(few[0], few[1], 2) == few[2]:
+            many: T = extrapolate(few[0], few[1], steps)
+            return many
+    return trace_of(rows)
 
 
-def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> tuple[list[Arrays], StageTrace]:
+def _trace_stage(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> tuple[list[Arrays], StageTrace]:
     round_, recorder = stage.round, ShapeRecorder()
     sent = [round_.send(party, state, recorder) for party, state in zip(parties, states, strict=True)]
     messages = tuple(
@@ -197,18 +201,10 @@ def _step(stage: Stage, parties: Sequence[Party], states: Sequence[Arrays]) -> t
     for party in parties:
         inbox = Inbox(party, {i: sent[i].for_peer(party.index) for i in round_.senders(party)})
         received.append(round_.receive(party, sent[party.index].state, inbox, recorder))
-    needs, ciphertexts = tuple(recorder.needs), tuple(recorder.foreseen.ciphertext_needs)
+    needs, ciphertexts = tuple(recorder.needs), tuple(recorder.he_operations.ciphertext_needs)
     return received, StageTrace(stage.name, round_.sends, len(parties), messages, needs, ciphertexts)
 
 
-def table(protocol: Protocol, shapes: Sequence[Shapes], party: int, rows: int) -> Table:
-    """Round, what is sent, bytes that one party sends: for a terminal."""
-    result = Table("round", "what is sent", "bytes per row", "bytes", title=f"{protocol.name}: rounds {len(protocol)}")
-    for stage in trace(protocol, shapes):
-        sent = stage.sent[party]
-        result.add_row(stage.name, stage.sends, f"{sent / rows:,.1f}", f"{sent:,}")
-    return result
-
-
-def _zeros(shapes: Shapes) -> dict[str, Array]:
+def zeros(shapes: Shapes) -> dict[str, Array]:
+    """Zeros of these shapes; what is given as an array stays."""
     return {name: np.zeros(*what) if isinstance(what, tuple) else what for name, what in shapes.items()}

@@ -1,4 +1,4 @@
-"""Products of powers against `pow`: all signs, zeros, empty rows and columns, every way of computing them."""
+"""Products of powers against `pow`: all signs, zeros, empty rows and columns, every algorithm."""
 
 from functools import cache
 from math import prod
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from support.fixed_values import fixed_key, number
-from veilmeans.crypto.he import multiexp
 from veilmeans.crypto.he.multiexp import PowerTables, choose_window, column_products, row_products
 
 MODULUS = fixed_key("okamoto-uchiyama").public.modulus
@@ -20,7 +19,7 @@ WINDOWS = [None, 1, 2, 5, 9]
 
 @cache
 def bases(count: int) -> list[mpz]:
-    return [number(f"base {place}", 1024) % MODULUS for place in range(count)]
+    return [number(f"base {position}", 1024) % MODULUS for position in range(count)]
 
 
 @st.composite
@@ -31,9 +30,9 @@ def sparse(draw: st.DrawFn, bits: int) -> csr_array:
     value = st.sampled_from([0, 1, -1, top, -top]) | st.integers(-top, top)
     cell = st.none() | value
     cells = draw(st.lists(cell, min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))
-    places = [place for place, each in enumerate(cells) if each is not None]
-    data = np.array([cells[place] for place in places], np.int64)
-    return csr_array((data, np.divmod(np.array(places, np.int64), shape[1])), shape=shape)
+    positions = [position for position, each in enumerate(cells) if each is not None]
+    data = np.array([cells[position] for position in positions], np.int64)
+    return csr_array((data, np.divmod(np.array(positions, np.int64), shape[1])), shape=shape)
 
 
 def expected(matrix: np.ndarray) -> list[int]:
@@ -67,23 +66,22 @@ def test_column_products(bits: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("window", [None, 5])
-def test_rows_in_several_chunks(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiexp, "_CHUNK", 3)
+def test_rows_in_several_chunks(window: int | None) -> None:
     matrix = np.arange(-20, 20).reshape(10, 4)
-    found = row_products(csr_array(matrix), PowerTables(bases(4), MODULUS, 5, window))
-    assert found == expected(matrix)
+    tables = PowerTables(bases(4), MODULUS, 5, window)
+    assert row_products(csr_array(matrix), tables, rows_per_chunk=3) == expected(matrix)
 
 
 def test_many_nonzeros_in_a_column_and_in_a_row() -> None:
     matrix = np.random.default_rng(5).integers(-(2**12), 2**12, (1, 300))
-    wanted = expected(matrix)
+    products = expected(matrix)
     _, by_column = column_products(csr_array(matrix.T), bases(300), MODULUS, 12)
-    assert by_column == wanted
-    assert row_products(csr_array(matrix), PowerTables(bases(300), MODULUS, 12, None)) == wanted
+    assert by_column == products
+    assert row_products(csr_array(matrix), PowerTables(bases(300), MODULUS, 12, None)) == products
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_matrix_of_zeros_gives_ones_and_no_column(stored: bool) -> None:
+def test_a_zero_matrix_gives_products_of_one_and_no_columns(stored: bool) -> None:
     matrix = csr_array(np.ones((3, 2), np.int64))
     matrix.data[:] = 0
     if not stored:
@@ -93,15 +91,15 @@ def test_a_matrix_of_zeros_gives_ones_and_no_column(stored: bool) -> None:
     assert (columns.tolist(), products) == ([], [])
 
 
-def test_tables_are_made_only_for_columns_that_occur() -> None:
+def test_tables_are_computed_only_for_columns_that_occur() -> None:
     tables = PowerTables(bases(4), MODULUS, 8, 4)
     row_products(csr_array(np.array([[0, 200, 0, 0]])), tables)
-    made = [place for place, factor in enumerate(tables.factors) if factor is not None]
-    assert made == list(range(32, 64))
+    computed = [index for index, factor in enumerate(tables.factors) if factor is not None]
+    assert computed == list(range(32, 64))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_an_exponent_past_its_bits_is_refused(sign: int) -> None:
+def test_an_exponent_with_too_many_bits_is_refused(sign: int) -> None:
     for bits in (1, 5):
         matrix = csr_array(np.array([[0, sign * 2**bits]]))
         with pytest.raises(ValueError, match=f"more than {bits} bits"):
@@ -110,33 +108,33 @@ def test_an_exponent_past_its_bits_is_refused(sign: int) -> None:
             column_products(matrix, bases(1), MODULUS, bits)
 
 
-def test_the_least_word_is_no_exponent() -> None:
+def test_the_most_negative_word_is_refused_as_an_exponent() -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
         row_products(csr_array(np.array([[-(2**63)]])), PowerTables(bases(1), MODULUS, 64, None))
 
 
 def test_matrices_that_do_not_fit_the_bases_are_refused() -> None:
     matrix = csr_array(np.ones((2, 3), np.int64))
-    with pytest.raises(ValueError, match="3 columns, and there are 2"):
+    with pytest.raises(ValueError, match=r"3 columns.* 2 bases"):
         row_products(matrix, PowerTables(bases(2), MODULUS, 1, None))
-    with pytest.raises(ValueError, match="2 rows, and there are 3"):
+    with pytest.raises(ValueError, match=r"2 rows.* 3 bases"):
         column_products(matrix, bases(3), MODULUS, 1)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(0, 10**8), st.integers(1, 24), st.integers(0, 2**32))
-def test_the_window_costs_least_of_those_that_fit(columns: int, uses: int, bits: int, memory: int) -> None:
+def test_the_chosen_window_costs_least_of_those_that_fit(columns: int, nonzeros: int, bits: int, memory: int) -> None:
     def cost(window: int) -> int:
-        return -(-bits // window) * (columns * 2**window + uses)
+        return -(-bits // window) * (columns * 2**window + nonzeros)
 
-    found = choose_window(columns, uses, bits, memory)
+    chosen = choose_window(columns, nonzeros, bits, memory)
     fitting = [each for each in range(1, min(bits, 16) + 1) if columns * -(-bits // each) * 2**each * 320 <= memory]
-    if found is not None:
-        assert found in fitting
-        assert cost(found) == min(cost(each) for each in fitting)
+    if chosen is not None:
+        assert chosen in fitting
+        assert cost(chosen) == min(cost(each) for each in fitting)
 
 
-def test_tables_are_chosen_where_they_pay() -> None:
+def test_tables_are_used_only_where_they_save_multiplications() -> None:
     assert choose_window(100, 655_360, 20, 2**28) == 10
     assert choose_window(100, 655_360, 20, 2**24) == 7
     assert choose_window(100, 65_536, 20, 2**28) == 7

@@ -1,123 +1,111 @@
-"""Streams to a gateway that are used again: how many are opened, and what happens when they no longer work."""
+"""Streams that are kept open between puts: how many are opened, and when they are replaced."""
 
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow.flight as flight
 import pytest
 
-from support.fault_injection import Scene, make_scene, message, wait_for
-from veilmeans.io.exchange import connections as connect
-from veilmeans.io.exchange import flight_streams as line
-from veilmeans.io.exchange.connections import close_exchange, open_exchange, open_gateway
-from veilmeans.io.exchange.exchange import Exchange, Outgoing
-from veilmeans.io.exchange.flight_gateway import Gateway
-from veilmeans.schemas.errors import RefusedError
+from support.fault_injection import PATIENCE, ChainWorld, chain_message, make_chain_world, raw_client, wait_for
+from veilmeans.io.exchange import flight_streams
+from veilmeans.io.exchange.connections import load_identity, open_gateway
+from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.io.exchange.flight_streams import FlightStream, FlightStreams
+from veilmeans.schemas.message import Header
+
+LONG, SHORT = 1000.0, 0.05
+"""Seconds after which an idle stream is closed: never in a test, or soon."""
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path, "gateway", timeout=8.0)
+def world(tmp_path: Path) -> ChainWorld:
+    return make_chain_world(tmp_path, "gateway")
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[line.FlightStream]:
-    """Every line that is opened."""
-    lines: list[line.FlightStream] = []
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[FlightStream]:
+    """Every stream that is opened from now on."""
+    streams: list[FlightStream] = []
 
-    class Noted(line.FlightStream):
+    class Recorded(FlightStream):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments)  # type: ignore[arg-type]
-            lines.append(self)
+            streams.append(self)
 
-    monkeypatch.setattr(line, "FlightStream", Noted)
-    return lines
+    monkeypatch.setattr(flight_streams, "FlightStream", Recorded)
+    return streams
 
 
 @pytest.fixture
-def shop(scene: Scene, opened: list[line.FlightStream]) -> Iterator[Exchange]:
-    """Shop's exchange, which sends to payco."""
-    del opened
-    yield open_exchange(scene.configs["shop"])
-    close_exchange(scene.configs["shop"])
+def streams() -> Iterator[FlightStreams]:
+    """Streams that do not become idle."""
+    streams = FlightStreams(PATIENCE, idle=LONG)
+    yield streams
+    streams.close()
 
 
-def put(exchange: Exchange, *numbers: int) -> None:
-    exchange.put_all([message(number=number) for number in numbers])
+def put(world: ChainWorld, streams: FlightStreams, *messages: Outgoing) -> None:
+    """Put messages of shop to payco's gateway."""
+    client = raw_client(world.configs["payco"], load_identity(world.configs["shop"]))
+    streams.put([(message, Header.of(message.payload)) for message in messages], client)
 
 
-def stored(scene: Scene) -> int:
-    return len(list((scene.configs["payco"].storage / "inbox").rglob("*.msg")))
+def stored(world: ChainWorld) -> int:
+    return len(list(world.configs["payco"].storage_folder.inbox.rglob("*.msg")))
 
 
-def test_rounds_one_after_the_other_share_a_line(scene: Scene, shop: Exchange, opened: list[line.FlightStream]) -> None:
-    with open_gateway(scene.configs["payco"]):
+def test_puts_one_after_the_other_share_a_stream(
+    world: ChainWorld, streams: FlightStreams, opened: list[FlightStream]
+) -> None:
+    with open_gateway(world.configs["payco"]):
         for number in range(20):
-            put(shop, number, 100 + number)
+            put(world, streams, chain_message(number=number), chain_message(number=100 + number))
+        streams.close()
     assert len(opened) == 1
-    assert stored(scene) == 40
+    assert stored(world) == 40
 
 
-def test_a_gateway_that_was_started_again_is_reached_over_a_new_line(
-    scene: Scene, shop: Exchange, opened: list[line.FlightStream]
+def test_a_stream_that_was_closed_is_replaced(
+    world: ChainWorld, streams: FlightStreams, opened: list[FlightStream]
 ) -> None:
-    for number in range(3):
-        with open_gateway(scene.configs["payco"]):
-            put(shop, number)
-    assert len(opened) >= 3
-    assert stored(scene) == 3
+    with open_gateway(world.configs["payco"]):
+        put(world, streams, chain_message(number=0))
+        opened[0].close()
+        put(world, streams, chain_message(number=1))
+        streams.close()
+    assert len(opened) == 2
+    assert stored(world) == 2
 
 
-def test_a_message_that_comes_while_the_gateway_is_being_built_is_stored(
-    scene: Scene, shop: Exchange, monkeypatch: pytest.MonkeyPatch
+def test_an_idle_stream_is_closed_and_the_gateway_need_not_wait_for_it(
+    world: ChainWorld, opened: list[FlightStream], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Arrow serves before the constructor of its base class returns, so no field may be set after that."""
-
-    class Slow(Gateway):
-        def __setattr__(self, name: str, value: object) -> None:
-            time.sleep(0.3)
-            super().__setattr__(name, value)
-
-    monkeypatch.setattr(connect, "Gateway", Slow)
-    with ThreadPoolExecutor() as pool:
-        sending = pool.submit(put, shop, 1)
-        with open_gateway(scene.configs["payco"]):
-            sending.result()
-    assert stored(scene) == 1
-
-
-def test_an_idle_line_is_closed_and_the_gateway_need_not_wait_for_it(
-    scene: Scene, shop: Exchange, opened: list[line.FlightStream], caplog: pytest.LogCaptureFixture
-) -> None:
-    with open_gateway(scene.configs["payco"]):
-        put(shop, 1)
-        lines = shop._lines["payco"]  # type: ignore[attr-defined]
-        wait_for(lambda: not lines._free)
-        put(shop, 2)
-        wait_for(lambda: not lines._free)
+    streams = FlightStreams(PATIENCE, idle=SHORT)
+    with open_gateway(world.configs["payco"]):
+        for number in range(2):
+            put(world, streams, chain_message(number=number))
+            wait_for(lambda: not streams._free)
     assert len(opened) == 2
     assert "holds a stream open" not in caplog.text
 
 
-def test_an_old_line_is_not_used_again(
-    scene: Scene, shop: Exchange, opened: list[line.FlightStream], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open_gateway(scene.configs["payco"]):
-        put(shop, 1)
-        later = time.monotonic() + 5.0  # its lifetime is half the time-out, and at most ten seconds
-        monkeypatch.setattr(line.time, "monotonic", lambda: later)
-        put(shop, 2)
+def test_an_old_stream_is_not_used_again(world: ChainWorld, streams: FlightStreams, opened: list[FlightStream]) -> None:
+    with open_gateway(world.configs["payco"]):
+        put(world, streams, chain_message(number=1))
+        opened[0].opened_at -= 60.0
+        put(world, streams, chain_message(number=2))
+        streams.close()
     assert len(opened) == 2
 
 
-def test_a_refusal_over_a_used_line_is_told_once_and_ends_the_line(
-    scene: Scene, shop: Exchange, opened: list[line.FlightStream], caplog: pytest.LogCaptureFixture
+def test_a_refusal_over_an_open_stream_is_logged_once_and_ends_the_stream(
+    world: ChainWorld, streams: FlightStreams, opened: list[FlightStream], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with open_gateway(scene.configs["payco"]):
-        put(shop, 1)
-        with pytest.raises(RefusedError, match="two different messages"):
-            shop.put_all([Outgoing.of(message(number=1).key, {"e": np.zeros(3)})])
+    other = Outgoing.of(chain_message().key, {"e": np.zeros(3)})
+    with open_gateway(world.configs["payco"]):
+        put(world, streams, chain_message())
+        with pytest.raises(flight.FlightServerError, match="two different messages"):
+            put(world, streams, other)
         assert caplog.text.count("refused a message of shop") == 1
     assert len(opened) == 1

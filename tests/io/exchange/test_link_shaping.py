@@ -1,4 +1,4 @@
-"""A shaped link, on a clock of its own: nothing here takes time."""
+"""A simulated link, on a simulated clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from support.parties import Board, make_configs
-from veilmeans.io.exchange import link_shaping as shaper
+from support.parties import InMemoryExchange, make_configs
+from veilmeans.io.exchange import link_shaping
 from veilmeans.io.exchange.connections import close_exchange, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
-from veilmeans.io.exchange.link_shaping import LAN, WAN, Link, ShapedExchange
+from veilmeans.io.exchange.link_shaping import ASSUMED_LINK, LAN, WAN, Link, ShapedExchange
 from veilmeans.schemas.address import Address
+from veilmeans.schemas.config import LinkShape
 from veilmeans.schemas.message import MessageKey
 
 START = 1000.0
@@ -21,7 +22,7 @@ START = 1000.0
 
 @dataclass
 class Clock:
-    """Stands in for the module `time`: sleeping moves it on."""
+    """A stand-in for the module `time`, whose clock is moved on by sleeping."""
 
     now: float = START
 
@@ -34,8 +35,8 @@ class Clock:
 
 
 @dataclass
-class Delivery(Board):
-    """Remembers when messages were handed over."""
+class Delivery(InMemoryExchange):
+    """An exchange that records when messages are put."""
 
     clock: Clock
     at: list[tuple[float, int]] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Delivery(Board):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(shaper, "time", clock)
+    monkeypatch.setattr(link_shaping, "time", clock)
     return clock
 
 
@@ -59,23 +60,28 @@ def message(size: int, shard: int = 0) -> Outgoing:
 
 
 def test_the_links_are_those_of_the_paper() -> None:
-    assert Link(rate=10e9, round_trip=0.02e-3) == LAN
-    assert Link(rate=20e6, round_trip=40e-3) == WAN
+    assert Link(rate=10e9 / 8, round_trip=0.02e-3) == LAN
+    assert Link(rate=20e6 / 8, round_trip=40e-3) == WAN
 
 
-@pytest.mark.parametrize("link", [LAN, WAN, Link(8.0, 0.0)], ids=["LAN", "WAN", "slow"])
+def test_a_configuration_gives_megabits_and_milliseconds() -> None:
+    assert Link.from_config(LinkShape(rate_mbps=40, round_trip_ms=80)) == Link(5e6, 0.08)
+    assert Link.from_config(None) == ASSUMED_LINK == Link(125e6, 0.0005)
+
+
+@pytest.mark.parametrize("link", [LAN, WAN, Link(1.0, 0.0)], ids=["LAN", "WAN", "slow"])
 @pytest.mark.parametrize("size", [1, 1_000_000])
-def test_bytes_take_the_link_for_their_bits_and_arrive_half_a_round_trip_later(
+def test_a_message_takes_bytes_divided_by_rate_and_half_a_round_trip(
     tmp_path: Path, clock: Clock, link: Link, size: int
 ) -> None:
     inner = Delivery(clock)
     ShapedExchange(inner, link, tmp_path / "clock").put_all([message(size)])
-    arrival = START + size * 8 / link.rate + link.round_trip / 2
+    arrival = START + size / link.rate + link.round_trip / 2
     assert inner.at == [(pytest.approx(arrival, abs=1e-9), 1)]
     assert clock.now == pytest.approx(arrival + link.round_trip / 2, abs=1e-9)
 
 
-def test_messages_handed_over_together_take_one_round_trip(tmp_path: Path, clock: Clock) -> None:
+def test_messages_of_one_put_take_one_round_trip(tmp_path: Path, clock: Clock) -> None:
     inner = Delivery(clock)
     ShapedExchange(inner, WAN, tmp_path / "clock").put_all([message(25_000, shard) for shard in range(10)])
     assert inner.at == [(pytest.approx(START + 0.1 + 0.02), 10)]
@@ -102,8 +108,8 @@ def test_nothing_to_send_takes_no_time(tmp_path: Path, clock: Clock) -> None:
     assert inner.at == []
 
 
-def test_what_was_sent_can_be_got_through_a_shaped_exchange(tmp_path: Path, clock: Clock) -> None:
-    shaped = ShapedExchange(Board(), WAN, tmp_path / "clock")
+def test_a_shaped_exchange_returns_the_messages_of_the_inner_one(tmp_path: Path, clock: Clock) -> None:
+    shaped = ShapedExchange(InMemoryExchange(), WAN, tmp_path / "clock")
     assert isinstance(shaped, Exchange)
     shaped.put_all([message(5)])
     sent = clock.now
@@ -111,7 +117,7 @@ def test_what_was_sent_can_be_got_through_a_shaped_exchange(tmp_path: Path, cloc
     assert clock.now == sent
 
 
-def test_the_shape_in_a_configuration_is_in_megabits_and_milliseconds(tmp_path: Path) -> None:
+def test_an_exchange_is_shaped_as_its_configuration_says(tmp_path: Path) -> None:
     shape = {"shape": {"rate_mbps": 20, "round_trip_ms": 40}}
     config = make_configs(tmp_path, kind="files", exchange=shape)["payco"]
     exchange = open_exchange(config)

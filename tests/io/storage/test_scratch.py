@@ -1,4 +1,4 @@
-"""States at the barrier: kept, loaded, dropped; by value, in memory, in files."""
+"""States at a barrier: kept, loaded and dropped, by value, in memory and in files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scratch]:
 
 
 def carried(shard: Shard) -> Shard:
-    """The shard on the other side of a barrier."""
+    """Return the shard as it comes out of a barrier."""
     return ShardCoder().decode(ShardCoder().encode(shard))
 
 
@@ -34,7 +34,7 @@ def assert_state(store: Scratch, shard: Shard, factor: int = 1) -> None:
         np.testing.assert_array_equal(loaded[name], array * factor, strict=True)
 
 
-def test_a_state_comes_back_on_the_other_side_of_the_barrier(store: Scratch) -> None:
+def test_a_state_is_loaded_behind_the_barrier(store: Scratch) -> None:
     assert_state(store, carried(store.keep(HERE, STATE)))
 
 
@@ -45,7 +45,7 @@ def test_keeping_a_state_again_changes_nothing(store: Scratch) -> None:
     assert_state(store, carried(second))
 
 
-def test_states_of_different_shards_stages_and_runs_are_apart(store: Scratch) -> None:
+def test_states_of_different_shards_stages_and_runs_are_separate(store: Scratch) -> None:
     places = [HERE, Address("run", 0, HERE.stage, 4), Address("run", 0, "x", 3), Address("other", 0, HERE.stage, 3)]
     kept = [store.keep(where, {k: v * i for k, v in STATE.items()}) for i, where in enumerate(places)]
     for i, shard in enumerate(kept):
@@ -65,7 +65,7 @@ def test_a_state_may_be_dropped_twice_and_a_run_cleared_twice(store: Scratch) ->
 
 
 @pytest.mark.parametrize("root", ["memory/payco", "files"])
-def test_a_reference_is_short_and_what_is_dropped_or_cleared_is_gone(tmp_path: Path, root: str) -> None:
+def test_a_reference_is_short_and_a_dropped_state_is_deleted(tmp_path: Path, root: str) -> None:
     store = Scratch(str(tmp_path) if root == "files" else root)
     for forget in (lambda: store.drop(HERE), lambda: store.clear("run")):
         shard = store.keep(HERE, {"x": np.zeros(100_000, np.uint64)})
@@ -77,7 +77,7 @@ def test_a_reference_is_short_and_what_is_dropped_or_cleared_is_gone(tmp_path: P
     assert not scratch._memory
 
 
-def test_files_leave_no_parts_behind_and_what_is_read_outlives_them(tmp_path: Path) -> None:
+def test_files_leave_no_parts_behind_and_loaded_arrays_outlive_them(tmp_path: Path) -> None:
     store = Scratch(str(tmp_path))
     shard = store.keep(HERE, STATE)
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["3.arrow"]
@@ -87,7 +87,7 @@ def test_files_leave_no_parts_behind_and_what_is_read_outlives_them(tmp_path: Pa
     assert not loaded.flags.writeable
 
 
-def test_a_scratch_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_scratch_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot be written: Not a directory"):
+    with pytest.raises(StorageError, match=f"{tmp_path}/file"):
         Scratch(str(tmp_path / "file")).keep(HERE, STATE)

@@ -1,4 +1,4 @@
-"""`--dry-run` of every command that does something: it says what would be done, changes nothing, and refuses alike."""
+"""`--dry-run` of every command that changes something: it prints what would be done, and refuses the same mistakes."""
 
 import json
 import socket
@@ -11,20 +11,20 @@ import pytest
 from typer.testing import CliRunner
 
 from support.fixed_values import fix_costs
-from support.in_process_run import blobs, make_world, tables
 from support.parties import make_configs, write_config
-from support.train_world import changed_config
+from support.worlds import blobs, changed_config, make_world, tables
 from veilmeans.pipelines.cli import main as cli
 from veilmeans.schemas.config import JobConfig
 
 DRY = (
-    "keys", "init", "set", "fill", "gateway", "prepare", "offline", "train", "predict", "reveal", "report", "sums",
-    "demo",
+    "init", "config set", "config fill", "config keys", "config predict", "gateway", "prepare", "offline", "train",
+    "predict", "reveal", "report", "demo",
 )  # fmt: skip
+Ended = Callable[..., tuple[int, str]]
 
 
 def everything(folder: Path) -> dict[str, Any]:
-    """All below a folder, with the moments of its last change."""
+    """All files below a folder, with the times of their last change."""
     return {
         str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
         for path in [folder, *folder.rglob("*")]
@@ -37,8 +37,8 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Exit code and standard error of a command, run in this process."""
+def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Ended:
+    """Run a command in this process; its exit code and standard error."""
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["veilmeans", *arguments])
@@ -49,8 +49,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
     return run
 
 
-def said(folder: Path, *arguments: str) -> str:
-    """What a command prints that must change nothing."""
+def dry_run(folder: Path, *arguments: str) -> str:
+    """Run a command with --dry-run, which must change nothing; its output."""
     before = everything(folder)
     result = CliRunner().invoke(cli.app, [*arguments, "--dry-run"])
     assert result.exit_code == 0, (result.output, result.exception)
@@ -58,30 +58,30 @@ def said(folder: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def test_every_command_that_does_something_can_be_asked_first() -> None:
+def test_every_command_that_changes_something_has_a_dry_run() -> None:
     for command in DRY:
-        assert "--dry-run" in CliRunner().invoke(cli.app, [command, "--help"]).output
+        assert "--dry-run" in CliRunner().invoke(cli.app, [*command.split(), "--help"]).output
 
 
 # Commands without a configuration.
-def test_keys(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
-    line = ["keys", "--name", "payco", "--out", str(tmp_path / "keys"), "--days", "9"]
-    output = said(tmp_path, *line)
+def test_keys(tmp_path: Path, ended: Ended) -> None:
+    line = ["config", "keys", "--name", "payco", "--out", str(tmp_path / "keys"), "--days", "9"]
+    output = dry_run(tmp_path, *line)
     assert all(f"{tmp_path}/keys/payco.{end}" in output for end in ("key", "seed", "crt"))
     assert "9 days" in output
     assert ended(*line)[0] == 0
     first, second = ended(*line), ended(*line, "--dry-run")
     assert first == second
     assert first[0] == 8
-    wrong = ["keys", "--name", "../x", "--out", str(tmp_path)]
+    wrong = ["config", "keys", "--name", "../x", "--out", str(tmp_path)]
     assert ended(*wrong) == ended(*wrong, "--dry-run")
 
 
-def test_init(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+def test_init(tmp_path: Path, ended: Ended) -> None:
     line = ["init", "--out", str(tmp_path / "trial"), "--parties", "a,b,c"]
-    output = said(tmp_path, *line, "--apart")
+    output = dry_run(tmp_path, *line, "--separate")
     assert output.splitlines() == [f"would write {tmp_path}/trial/{name}/config.yaml" for name in (*"abc", "dealer")]
-    listed = said(tmp_path, *line).splitlines()
+    listed = dry_run(tmp_path, *line).splitlines()
     wrong = ["init", "--out", str(tmp_path / "wrong"), "--parties", "a,a"]
     dry = ended(*wrong, "--dry-run")
     assert not (tmp_path / "wrong").exists()
@@ -92,37 +92,38 @@ def test_init(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
     assert ended(*line) == ended(*line, "--dry-run")
 
 
-def test_set_and_fill(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+def test_set_and_fill(tmp_path: Path, ended: Ended) -> None:
     ended("init", "--out", str(tmp_path))
     files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop", "dealer")}
     for name in ("payco", "shop"):
         (tmp_path / name / "data.csv").write_text("id,a\n" + "".join(f"{i},{i * i}\n" for i in range(7)))
     every = [part for file in files.values() for part in ("--config", file)]
-    shown = said(tmp_path, "fill", *every)
+    shown = dry_run(tmp_path, "config", "fill", *every)
     assert all(line in shown for line in ("  -  rows: 10000", "  +  rows: 7", "  +  features: {payco: 1, shop: 1}"))
-    assert said(tmp_path, "set", "--config", files["payco"], "run=first").endswith(":\n  nothing changes\n")
-    wrong = ["set", "--config", files["payco"], "kmeans.clusters=0"]
+    unchanged = dry_run(tmp_path, "config", "set", "--config", files["payco"], "run=first")
+    assert not [line for line in unchanged.splitlines() if line.startswith(("  -", "  +"))]
+    wrong = ["config", "set", "--config", files["payco"], "kmeans.clusters=0"]
     assert ended(*wrong, "--dry-run") == ended(*wrong)
-    new = ["predict", "--config", files["payco"], "--new", "may", "--data", "may.csv", "--rows", "3"]
-    assert said(tmp_path, *new) == f"would write {tmp_path}/payco/may.yaml\n"
+    new = ["config", "predict", "--config", files["payco"], "--name", "may", "--data", "may.csv", "--rows", "3"]
+    assert dry_run(tmp_path, *new) == f"would write {tmp_path}/payco/may.yaml\n"
     assert ended("report", "-c", files["payco"], "--dry-run") == ended("report", "-c", files["payco"])
 
 
-def test_demo(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+def test_demo(tmp_path: Path, ended: Ended) -> None:
     line = ["demo", "--folder", str(tmp_path / "demo"), "--rows", "500"]
-    assert "500 made-up transactions" in said(tmp_path, *line)
+    assert "500 synthetic transactions" in dry_run(tmp_path, *line)
     (tmp_path / "demo" / "payco").mkdir(parents=True)
-    assert f"would remove the earlier demo in {tmp_path}/demo\n" in said(tmp_path, *line)
+    assert f"would remove the earlier demo in {tmp_path}/demo\n" in dry_run(tmp_path, *line)
     (tmp_path / "demo" / "mine").write_text("x")
     for wrong in (line, [*line, "--exchange", "pigeon"]):
         assert ended(*wrong, "--dry-run") == ended(*wrong)
         assert (tmp_path / "demo" / "mine").exists()
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+def test_a_place_that_cannot_be_written(tmp_path: Path, ended: Ended) -> None:
     (tmp_path / "file").write_text("")
-    code, sentence = ended("keys", "--name", "a", "--out", str(tmp_path / "file" / "keys"), "--dry-run")
-    assert (code, "cannot be written" in sentence) == (8, True)
+    code, sentence = ended("config", "keys", "--name", "a", "--out", str(tmp_path / "file" / "keys"), "--dry-run")
+    assert (code, str(tmp_path / "file") in sentence) == (8, True)
 
 
 # Commands of a run.
@@ -136,16 +137,16 @@ def config(tmp_path: Path) -> JobConfig:
         "max_iter": 2,
         "reveal": {"assignments": ["shop"], "centroids": ["payco"]},
     }
-    return make_world(tmp_path, parts, job, engine={"rows_per_shard": 16})["payco"]
+    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16})["payco"]
 
 
 def written(config: JobConfig, folder: Path, **fields: Any) -> str:
-    return str(write_config(changed_config(config, fields), folder / "payco.yaml"))
+    return str(write_config(changed_config(config, **fields), folder / "payco.yaml"))
 
 
-def test_train(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+def test_train(tmp_path: Path, config: JobConfig, ended: Ended) -> None:
     file = written(config, tmp_path)
-    output = said(tmp_path, "train", "-c", file)
+    output = dry_run(tmp_path, "train", "-c", file)
     for part in ("payco in run 'test' with shop", "quotient", "opened at the end: centroids to payco\n"):
         assert part in output
     for fields, code in (
@@ -162,12 +163,12 @@ def test_train(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int
         assert dry[0] == code, dry
 
 
-def test_a_store_that_is_used_up(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+def test_a_store_that_is_used_up(tmp_path: Path, config: JobConfig, ended: Ended) -> None:
     file = written(config, tmp_path)
-    (config.store_folder / "claims" / "0.json").write_text(json.dumps({"run": "earlier", "binding": "x"}))
+    config.store_folder.claim(0).write_text(json.dumps({"run": "earlier", "binding": "x"}))
     dry = ended("train", "-c", file, "--dry-run")
     assert dry[0] == 8
-    assert "1 runs and has 0 left" in dry[1]
+    assert "'store'" in dry[1]
 
 
 def test_reveal_of_what_is_not_trained(
@@ -179,38 +180,38 @@ def test_reveal_of_what_is_not_trained(
     assert ended("reveal", "-c", nobody, "--dry-run") == ended("reveal", "-c", nobody)
 
 
-def test_prepare(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+def test_prepare(tmp_path: Path, config: JobConfig, ended: Ended) -> None:
     file = written(config, tmp_path)
-    output = said(tmp_path, "prepare", "-c", file)
+    output = dry_run(tmp_path, "prepare", "-c", file)
     assert "40 rows, 2 columns: a, b; 3 shards" in output
     assert f"files below {config.storage}/prepared\n" in output
     wrong = written(config, tmp_path, kmeans={"rows": 41})
     assert ended("prepare", "-c", wrong, "--dry-run") == ended("prepare", "-c", wrong)
 
 
-def test_gateway(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
+def test_gateway(tmp_path: Path, config: JobConfig, ended: Ended) -> None:
     file = written(config, tmp_path)
-    output = said(tmp_path, "gateway", "-c", file)
+    output = dry_run(tmp_path, "gateway", "-c", file)
     assert f"would listen on {config.listen} as payco" in output
-    assert "from shop, whose certificate is " in output
+    assert "from shop" in output
     host, _, port = (config.listen or "").rpartition(":")
     with socket.socket() as taken:
         taken.bind((host, int(port)))
         taken.listen()
         code, sentence = ended("gateway", "-c", file, "--dry-run")
     assert code == 8
-    assert sentence.startswith(f"error: the gateway cannot listen on {config.listen}: is the port taken? (")
+    assert str(config.listen) in sentence
 
 
-def test_a_port_that_is_taken(tmp_path: Path, config: JobConfig, ended: Callable[..., tuple[int, str]]) -> None:
-    """A command that opens its own gateway says so, too."""
+def test_a_port_that_is_taken(tmp_path: Path, config: JobConfig, ended: Ended) -> None:
+    """A command with an embedded gateway refuses the port, too."""
     file = written(config, tmp_path)
     host, _, port = (config.listen or "").rpartition(":")
     with socket.socket() as taken:
         taken.bind((host, int(port)))
         taken.listen()
         code, sentence = ended("train", "-c", file, "--dry-run")
-    assert (code, "is the port taken?" in sentence) == (8, True)
+    assert (code, str(config.listen) in sentence) == (8, True)
 
 
 @pytest.mark.parametrize("products", ["beaver", "he"])
@@ -218,7 +219,7 @@ def test_offline(tmp_path: Path, products: str) -> None:
     job = {"layout": "vertical", "rows": 90, "features": {"payco": 2, "shop": 1}, "clusters": 3, "products": products}
     configs = make_configs(tmp_path, dealer="notary", triples={"store": "october", "runs": 2}, kmeans=job)
     outputs = {
-        name: said(tmp_path, "offline", "-c", str(write_config(config, tmp_path / f"{name}.yaml")))
+        name: dry_run(tmp_path, "offline", "-c", str(write_config(config, tmp_path / f"{name}.yaml")))
         for name, config in configs.items()
     }
     assert f"below {configs['payco'].store_folder}, with a seed" in outputs["payco"]
@@ -228,19 +229,9 @@ def test_offline(tmp_path: Path, products: str) -> None:
         assert f"would send {name}: {amount} (" in outputs["notary"]
 
 
-def test_offline_with_mistakes(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
+def test_offline_with_mistakes(tmp_path: Path, ended: Ended) -> None:
     config = make_configs(tmp_path, dealer="notary", triples={"store": "october"})["payco"]
     file = str(write_config(config, tmp_path / "payco.yaml"))
     dry = ended("offline", "-c", file, "--dry-run")
     assert dry == ended("offline", "-c", file)
     assert dry[0] == 2
-
-
-def test_sums(tmp_path: Path, ended: Callable[..., tuple[int, str]]) -> None:
-    (tmp_path / "data.csv").write_text("a\n1\n2\n")
-    job = {"data": str(tmp_path / "data.csv"), "columns": ["a"], "product": ["payco.a", "shop.a"], "bound": 10}
-    triples = {"store": "store", "rows": 2}
-    config = make_configs(tmp_path, kind="files", dealer="notary", triples=triples, sums=job)["payco"]
-    assert "sums.01.multiply" in said(tmp_path, "sums", "-c", str(write_config(config, tmp_path / "payco.yaml")))
-    wrong = str(write_config(changed_config(config, {"triples": {"rows": 3}}), tmp_path / "payco.yaml"))
-    assert ended("sums", "-c", wrong, "--dry-run") == ended("sums", "-c", wrong)

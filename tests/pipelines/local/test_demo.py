@@ -1,4 +1,4 @@
-"""The demo, as `make demo` runs it, with fewer transactions; and the made-up transactions themselves."""
+"""The demo, as `make demo` runs it, with fewer transactions; and its synthetic data."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,12 @@ from veilmeans.pipelines.local.demo_data import (
     make_transactions,
     scaled,
 )
-from veilmeans.pipelines.reporting.html_report import REPORT
 from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.schemas.run_folder import StorageFolder
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 
+@pytest.mark.processes
 def test_the_demo_finds_the_fraud_and_the_clusters_of_plaintext_lloyd(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -30,20 +31,20 @@ def test_the_demo_finds_the_fraud_and_the_clusters_of_plaintext_lloyd(
     assert "600 transactions × 42 features (payco 18, shop 24)" in output
     assert "yes, 100.00% of the rows" in output
     for name in FEATURES:
-        folder = tmp_path / "demo" / name / "storage" / "runs" / "demo"
-        result = json.loads((folder / "result.json").read_text())
+        folder = StorageFolder(tmp_path / "demo" / name / "storage").run("demo")
+        result = json.loads(folder.result.read_text())
         assert {"assignments", "centroids", "inertia", "iterations"} <= result.keys()
-        assert f"{name}'s report: {folder / REPORT}" in output.replace("\n", "")
+        assert f"{name}'s report: {folder.html_report}" in output.replace("\n", "")
         check_report(load_config(tmp_path / "demo" / name / "config.yaml"), tmp_path)
 
 
 def check_report(config: JobConfig, folder: Path) -> None:
-    """Of a whole run, as its processes left it."""
-    page, numbers = (config.run_folder / REPORT).read_text(), RunReport(config.run_folder).content
+    """Check the HTML report that the processes of a run have written."""
+    page, numbers = config.run_folder.html_report.read_text(), RunReport(config.run_folder).content
     check_page(page)
     assert str(folder) not in page
     assert "with the dealer" in page
-    assert f"<li>{numbers['iterations'][-1]['done']}<b>go on</b></li>" in page
+    assert f"<li>{numbers['iterations'][-1]['done']}<b>" in page
     assert footer(page)[:2] == [f"{len(numbers['stages'])}", f"{total_count(numbers['stages'], 'messages'):,}"]
     peer = next(name for name in FEATURES if name != config.party)
     values = (folder / "demo" / peer / "data.csv").read_text().split("\n")[1].split(",")[1:]
@@ -57,8 +58,8 @@ def test_neither_company_sees_the_fraud_alone() -> None:
         assert frauds_found_alone(table, made.fraud, KINDS, seed=3) < 0.2
     rows = np.hstack([scaled(table) for table in made.tables.values()])
     start = rows[[int(np.argmax(np.argsort(rows[:, 0]) == i)) for i in range(KINDS)]]
-    centres = lloyd(lambda: [rows], start, 20)[-1].centres
-    assert frauds_found(distances(rows, nearest(rows, centres), centres), made.fraud) > 0.6
+    centroids = lloyd(lambda: [rows], start, 20)[-1].centroids
+    assert frauds_found(distances(rows, nearest(rows, centroids), centroids), made.fraud) > 0.6
 
 
 def test_the_same_seed_makes_the_same_transactions() -> None:

@@ -1,6 +1,6 @@
 """scikit-learn's own checks of an estimator, with real party processes (`make test-sklearn`) and without (always).
 
-All of them apply but the one of other array libraries, which scikit-learn skips unless it is asked for.
+All apply, except the check of other array libraries, which scikit-learn skips by default.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,9 @@ CHECKS = parametrize_with_checks([VeilKMeans(n_clusters=2, max_iter=3)])
 
 
 @CHECKS
-def test_the_checks_hold_whoever_computes(estimator: VeilKMeans, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_hold_with_plaintext_parties(
+    estimator: VeilKMeans, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "run_parties", stand_in.run_parties)
     check(estimator)
 

@@ -1,4 +1,4 @@
-"""Engines are settled alike by all parties and the dealer, from what each party says its operations cost."""
+"""Engine selection: all parties and the dealer select the same engines, from the costs that each party announces."""
 
 from dataclasses import replace
 from io import StringIO
@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from support.fixed_values import PACE
 from support.parties import make_configs
-from veilmeans.pipelines.planning import engine_selection as settle
-from veilmeans.pipelines.planning import job_plan as plan_kmeans
-from veilmeans.pipelines.planning.engine_costs import Costs
-from veilmeans.pipelines.planning.engine_selection import agree_on_engines, announced_costs
+from veilmeans.pipelines.planning import engine_selection
+from veilmeans.pipelines.planning.engine_costs import OperationCosts
+from veilmeans.pipelines.planning.engine_selection import agree_on_engines, announced_costs, select_all_engines
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.reporting.plan_table import show_plan
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, requested_engines
@@ -21,25 +19,25 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms
 
-QUICK = Costs(
-    multiply=2e-6, raw=2e-5, blind=6e-5, mask=3e-4, decrypt=2e-4, convert=5e-7, dense=2e-10, sparse=1e-9, word=1e-9,
-    rate=125e6, round_trip=5e-4,
+QUICK = OperationCosts(
+    multiplication=2e-6, packed_value=2e-5, decryption=2e-4, conversion=5e-7, dense_multiply_add=2e-10,
+    sparse_multiply_add=1e-9, word=1e-9, rate=125e6, round_trip=5e-4,
 )  # fmt: skip
 BEAVER, HE = ("beaver", "beaver"), ("he", "he")
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The parties that have measured their costs; those of the second are the higher ones, and its link is slow."""
-    asked: list[str] = []
+    """The parties that have measured their costs; those of the second are higher, and its link is slow."""
+    parties: list[str] = []
 
-    def calibrate(cipher: object, folder: Path, link: object, keep: bool) -> Costs:
-        del cipher, link, keep
-        asked.append(folder.parent.name)
-        return QUICK if folder.parent.name == "payco" else replace(QUICK, decrypt=1e-3, rate=1e5)
+    def calibrate(parameters: object, file: Path, link: object, keep: bool) -> OperationCosts:
+        del parameters, link, keep
+        parties.append(file.parent.parent.name)
+        return QUICK if parties[-1] == "payco" else replace(QUICK, decryption=1e-3, rate=1e5)
 
-    monkeypatch.setattr(settle, "calibrate", calibrate)
-    return asked
+    monkeypatch.setattr(engine_selection, "calibrate", calibrate)
+    return parties
 
 
 def configs(folder: Path, width: int = 300, rows: int = 20_000, **fields: Any) -> dict[str, JobConfig]:
@@ -47,47 +45,50 @@ def configs(folder: Path, width: int = 300, rows: int = 20_000, **fields: Any) -
     return make_configs(folder, dealer="dealer", triples={"store": "store"}, kmeans=job)
 
 
-def settled(found: dict[str, JobConfig]) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """What each member finds."""
-    said = {name: Terms({}, announced_costs(config)) for name, config in found.items()}
+def agreed_engines(members: dict[str, JobConfig]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """The engines that each member selects."""
+    terms = {name: Terms({}, announced_costs(config)) for name, config in members.items()}
     return {
-        name: agree_on_engines(config, dict.fromkeys(config.peers, said[name]), {p: said[p] for p in config.peers})
-        for name, config in found.items()
+        name: agree_on_engines(config, dict.fromkeys(config.peers, terms[name]), {p: terms[p] for p in config.peers})
+        for name, config in members.items()
     }
 
 
-def test_all_members_choose_alike_by_the_slowest_costs(tmp_path: Path, measured: list[str]) -> None:
-    found = configs(tmp_path, width=3000, rows=2000, sparse={"payco": {"nonzeros": 2, "whole": True}})
-    chosen = settled(found)
+def test_all_members_select_the_same_engines_by_the_slowest_costs(tmp_path: Path, measured: list[str]) -> None:
+    members = configs(tmp_path, width=3000, rows=2000, sparse={"payco": {"nonzeros": 2, "integer_valued": True}})
+    engines = agreed_engines(members)
     assert sorted(measured) == ["payco", "shop"]
-    assert set(chosen.values()) == {(HE, BEAVER)}
-    alone = settle.select_all_engines(found["payco"], [QUICK])["payco"]
-    assert (alone.distance, alone.update) == BEAVER
-    assert kmeans_steps(found["shop"], chosen["shop"]).engines.masked == {1}
+    assert set(engines.values()) == {(HE, BEAVER)}
+    assert select_all_engines(members["payco"], [QUICK])["payco"].engines == BEAVER
+    assert kmeans_steps(members["shop"], engines["shop"]).engines.masked == {1}
 
 
-def test_nothing_is_measured_where_rows_are_short_or_engines_are_asked_for(tmp_path: Path, measured: list[str]) -> None:
-    assert set(settled(configs(tmp_path / "short", width=64)).values()) == {(BEAVER, BEAVER)}
-    asked = configs(tmp_path / "asked", products={"payco": {"distance": "he", "update": "beaver"}, "shop": "he"})
-    assert set(settled(asked).values()) == {(("he", "beaver"), HE)}
+def test_nothing_is_measured_if_rows_are_short_or_engines_are_requested(tmp_path: Path, measured: list[str]) -> None:
+    assert set(agreed_engines(configs(tmp_path / "short", width=64)).values()) == {(BEAVER, BEAVER)}
+    requested = configs(
+        tmp_path / "requested", products={"payco": {"distance": "he", "update": "beaver"}, "shop": "he"}
+    )
+    assert set(agreed_engines(requested).values()) == {(("he", "beaver"), HE)}
     assert measured == []
 
 
-def test_what_is_asked_for_stands_beside_what_is_left_open(tmp_path: Path, measured: list[str]) -> None:
-    found = configs(tmp_path, products={"payco": {"update": "he"}, "shop": "beaver"})
-    chosen = settled(found)
+def test_one_product_may_be_requested_and_the_other_selected(tmp_path: Path, measured: list[str]) -> None:
+    members = configs(tmp_path, products={"payco": {"update": "he"}, "shop": "beaver"})
+    engines = agreed_engines(members)
     assert measured
-    assert {each[0][1] for each in chosen.values()} == {"he"}
-    assert {each[1] for each in chosen.values()} == {BEAVER}
-    assert requested_engines(found["payco"]) == (("beaver", "he"), BEAVER)
+    assert {each[0][1] for each in engines.values()} == {"he"}
+    assert {each[1] for each in engines.values()} == {BEAVER}
+    assert requested_engines(members["payco"]) == (("beaver", "he"), BEAVER)
 
 
-@pytest.mark.parametrize("told", [{}, {"costs": None}, {"costs": {"multiply": 1.0}}, {"costs": "fast"}])
-def test_a_party_that_tells_no_costs_is_named(tmp_path: Path, measured: list[str], told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("announced", [{}, {"costs": None}, {"costs": {"word": 1.0}}, {"costs": "fast"}])
+def test_a_party_that_announces_no_costs_is_named(
+    tmp_path: Path, measured: list[str], announced: dict[str, Any]
+) -> None:
     config = configs(tmp_path)["payco"]
-    mine, theirs = Terms({}, announced_costs(config)), Terms({}, told)
-    with pytest.raises(HandshakeError, match="shop did not say what operations cost there"):
-        agree_on_engines(config, {"shop": mine}, {"shop": theirs})
+    own, received = Terms({}, announced_costs(config)), Terms({}, announced)
+    with pytest.raises(HandshakeError, match=r"shop .*kmeans\.products"):
+        agree_on_engines(config, {"shop": own}, {"shop": received})
     assert measured == ["payco"]
 
 
@@ -96,13 +97,16 @@ def test_costs_are_announced_by_parties_only(tmp_path: Path, measured: list[str]
     assert measured == []
 
 
-def test_a_plan_needs_neither_data_nor_store(
-    tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_kmeans, "measure_pace", lambda *_: PACE)
+def test_a_plan_needs_neither_data_nor_store(tmp_path: Path, measured: list[str]) -> None:
     console = Console(width=120, record=True, file=StringIO())
     console.print(show_plan(plan_ahead(configs(tmp_path, width=3000)["payco"])))
     text = console.export_text()
-    for part in ("payco operand", "payco distance", "shop update", "quotient", "opened in each iteration: one bit"):
+    for part in ("payco operand", "payco distance", "shop update", "quotient", "an iteration, he "):
         assert part in text
     assert measured == ["payco"]
+
+
+def test_a_plan_measures_nothing_if_no_engine_depends_on_costs(tmp_path: Path, measured: list[str]) -> None:
+    engines = plan_ahead(configs(tmp_path, width=64)["payco"]).engines
+    assert {(each.engine, *each.estimates) for each in engines} == {("beaver",)}
+    assert measured == []

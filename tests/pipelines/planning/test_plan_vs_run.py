@@ -1,216 +1,185 @@
-"""`veilmeans plan --compare` of five runs: rounds, messages and bytes are those that were planned, step by step.
+"""`veilmeans plan --compare` of five runs: measured rounds, messages and bytes are the planned ones, step by step.
 
-Every run is of processes over gateways: by columns, by rows, of three parties, under encryption, and stage by stage
-over several shards. A plan may be off by 5 % of the bytes; these are not off at all.
+Every run is of processes over gateways: vertical, horizontal, of three parties, with he, and stage by stage over
+several shards.
 """
 
 import json
-import re
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from support.commands import run_all
-from support.fixed_values import fix_costs
-from support.he_tables import by_columns
-from support.in_process_run import blobs, make_world, tables
+from support.commands import assert_all_succeeded
 from support.parties import NAMES, write_config
-from support.train_world import BOTH, changed_config, contents
-from veilmeans.pipelines.cli import main as cli
-from veilmeans.schemas import layout as layouts
-from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.layout import VALUES_PER_COLUMN_SHARD
+from support.run_results import file_contents
+from support.worlds import (
+    BOTH,
+    World,
+    blobs,
+    changed_config,
+    he_by_columns,
+    make_world,
+    make_world_without_stores,
+    tables,
+)
+from veilmeans.pipelines.cli.main import app
+from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
+from veilmeans.schemas.errors import ConfigError, StorageError
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, OPERANDS
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
-EVERYTHING = {"assignments": NAMES[:2], "centroids": NAMES[:2], "inertia": NAMES[:1]}
+ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run; so many values are in its shards of columns."""
-
-    folder: Path
-    configs: Mapping[str, JobConfig]
-    cells: int = VALUES_PER_COLUMN_SHARD
-
-    def plan(self, party: str, *options: str) -> str:
-        """What the command prints."""
-        file = write_config(self.configs[party], self.folder / f"{party}.yaml")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", self.cells)
-            fix_costs(patch)
-            result = CliRunner().invoke(cli.app, ["plan", "--config", str(file), *options])
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def compared(self, party: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.plan(party, "--compare", ".", "--json", "-"))
-        return found
-
-
-def trained(folder: Path, configs: Mapping[str, JobConfig], cells: int = VALUES_PER_COLUMN_SHARD) -> Run:
-    done = run_all("train", configs, folder, cells)
-    assert {code for code, _ in done.values()} == {0}, done
-    return Run(folder, configs, cells)
-
-
-def of_columns(folder: Path) -> Run:
+def vertical(folder: Path) -> World:
     parts = tables(blobs(41, 5), list("abcde"), [2], axis=1)
-    return trained(folder, make_world(folder, parts, {"layout": "vertical", "reveal": EVERYTHING, **JOB}))
+    return make_world(folder, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB})
 
 
-def of_rows(folder: Path) -> Run:
+def horizontal(folder: Path) -> World:
     parts = tables(blobs(41, 3), list("abc"), [17], axis=0)
-    job = {"layout": "horizontal", "normalise": {"aggregate": True}, "reveal": EVERYTHING, "tol": 1e-9, **JOB}
-    return trained(folder, make_world(folder, parts, job))
+    job = {"layout": "horizontal", "normalise": {"aggregate": True}, "reveal": ALL_RESULTS, "tol": 1e-9, **JOB}
+    return make_world(folder, parts, job)
 
 
-def of_three(folder: Path) -> Run:
-    """Two shards; only one party learns anything."""
+def three_parties(folder: Path) -> World:
+    """Two row shards; only one party learns anything."""
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
     job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "inertia": ["bank"]}, **JOB}
-    return trained(folder, make_world(folder, parts, job, engine={"rows_per_shard": 17}))
+    return make_world(folder, parts, job, beam={"rows_per_shard": 17})
 
 
-def encrypted(folder: Path) -> Run:
-    """Column shards of two columns, one of which has two owners."""
-    world = by_columns(folder)
-    return trained(folder, {name: world.configs[name] for name in BOTH}, world.cells)
-
-
-def staged(folder: Path) -> Run:
-    """Each round a Beam stage at one party, over five shards of rows and three of columns."""
+def stage_by_stage(folder: Path) -> World:
+    """Each round a Beam stage at one party, over five row shards and three column shards."""
     parts = tables(blobs(50, 3), list("abc"), [22], axis=0)
     normalise = {"method": "zscore", "aggregate": True}
-    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": EVERYTHING, **JOB}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", 3)
-        configs = make_world(folder, parts, job, engine={"rows_per_shard": 12})
-    configs["payco"] = changed_config(configs["payco"], {"engine": {"rounds": "stages"}})
-    return trained(folder, configs, cells=3)
+    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": ALL_RESULTS, **JOB}
+    world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3})
+    return world.altered("payco", beam={"rounds": "stages"})
 
 
-RUNS: dict[str, Callable[[Path], Run]] = {
-    each.__name__: each for each in (of_columns, of_rows, of_three, encrypted, staged)
+WORLDS: dict[str, Callable[[Path], World]] = {
+    each.__name__: each for each in (vertical, horizontal, three_parties, he_by_columns, stage_by_stage)
 }
 
 
-@pytest.fixture(scope="module", params=RUNS)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return RUNS[request.param](tmp_path_factory.mktemp(request.param))
+@pytest.fixture(scope="module", params=WORLDS)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = WORLDS[request.param](tmp_path_factory.mktemp(request.param))
+    assert_all_succeeded(world.train_as_processes())
+    return world
 
 
-def sizes_below(folder: Path, *kinds: str) -> int:
-    return sum(file.stat().st_size for kind in kinds for file in (folder / kind).rglob("*.arrow"))
+def run_command(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
-def test_what_was_planned_is_what_is_measured(run: Run) -> None:
-    for party in run.configs:
-        found = run.compared(party)
-        assert found["iterations"] == 2
-        for pair in (*found["steps"], found["total"]):
-            planned, measured = ({name: pair[side][name] for name in COUNTS} for side in ("planned", "measured"))
-            assert planned == measured, pair["name"]
-            assert set(pair["difference"].values()) == {0.0}
-        assert found["total"]["measured"]["messages"] > 100
+def plan(world: World, party: str, *options: str) -> str:
+    """Run `veilmeans plan` and return what it prints."""
+    file = write_config(world[party], world.folder / f"{party}.yaml")
+    return run_command("plan", "--config", str(file), *options)
 
 
-def test_disk_is_as_planned(run: Run) -> None:
-    for party, config in run.configs.items():
-        disk = json.loads(run.plan(party, "--json", "-"))["disk"]
-        kept = config.run_folder
-        assert disk["store"] == sizes_below(config.store_folder, "corrections", "ciphers")
-        assert disk["operands"] == sizes_below(kept, "operands")
-        checkpoints = sizes_below(kept, "checkpoints", "centres", "assignments")
+def compare(world: World, party: str) -> dict[str, Any]:
+    """Run `veilmeans plan --compare` and read its JSON."""
+    content: dict[str, Any] = json.loads(plan(world, party, "--compare", ".", "--json", "-"))
+    return content
+
+
+def size_of(*folders: Path) -> int:
+    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*.arrow"))
+
+
+@pytest.mark.processes
+def test_measured_counts_are_the_planned_ones(trained: World) -> None:
+    for party in trained.parties:
+        compared = compare(trained, party)
+        assert compared["iterations"] == 2
+        for step in (*compared["steps"], compared["total"]):
+            planned, measured = ({name: step[side][name] for name in COUNTS} for side in ("planned", "measured"))
+            assert planned == measured, step["name"]
+            assert set(step["difference"].values()) == {0.0}
+        assert compared["total"]["measured"]["messages"] > 100
+
+
+@pytest.mark.processes
+def test_files_have_the_planned_sizes(trained: World) -> None:
+    for party, config in trained.parties.items():
+        disk = json.loads(plan(trained, party, "--json", "-"))["disk"]
+        run, store = config.run_folder, config.store_folder
+        assert disk["store"] == size_of(store.all_corrections, store.all_ciphertexts)
+        assert disk["operands"] == size_of(run.shares(OPERANDS))
+        checkpoints = size_of(run.checkpoints, run.shares(CENTROIDS), run.shares(ASSIGNMENTS))
         assert checkpoints <= disk["checkpoints"] < checkpoints + 10_000
 
 
-def test_both_as_text_and_as_a_file(run: Run) -> None:
-    file = run.folder / "found.json"
-    text = run.plan("shop", "--compare", "test", "--json", str(file))
-    assert json.loads(file.read_text()) == run.compared("shop")
+@pytest.mark.processes
+def test_the_comparison_is_printed_and_written(trained: World) -> None:
+    file = trained.folder / "compared.json"
+    text = plan(trained, "shop", "--compare", "test", "--json", str(file))
+    assert json.loads(file.read_text()) == compare(trained, "shop")
     assert max(map(len, text.splitlines())) <= 80
-    for part in ("shop in run 'test', 2 iterations", "quotient", "measured", "the run took", "planned: LAN "):
+    for part in ("shop in run 'test', 2 iterations", "quotient", "measured", "LAN", "delivered"):
         assert part in text
     assert "…" not in text
 
 
-def test_dry_runs_after_a_run_change_nothing(run: Run) -> None:
-    """What would be opened by another policy; the run itself is over."""
-    config = changed_config(run.configs["shop"], {"kmeans": {"reveal": {"assignments": NAMES[:2], "inertia": []}}})
-    file = str(write_config(config, run.folder / "later.yaml"))
-    now = write_config(run.configs["shop"], run.folder / "now.yaml")
-    before = contents(run.folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "VALUES_PER_COLUMN_SHARD", run.cells)
-        fix_costs(patch)
-        reveal = CliRunner().invoke(cli.app, ["reveal", "-c", file, "--dry-run"])
-        train = CliRunner().invoke(cli.app, ["train", "-c", str(now), "--dry-run"])
-    assert (reveal.exit_code, train.exit_code) == (0, 0), (reveal.output, train.output)
-    assert contents(run.folder) == before
-    assert "would open assignments to payco, shop\n" in reveal.output
-    assert f"would write {config.run_folder}/assignments.parquet\n" in reveal.output
-    assert "shop in run 'test' with payco" in train.output
+@pytest.mark.processes
+def test_dry_runs_after_a_run_change_nothing(trained: World) -> None:
+    """A dry run of an opening by another policy, and of the finished run itself."""
+    config = changed_config(trained["shop"], kmeans={"reveal": {"assignments": BOTH, "inertia": []}})
+    later = write_config(config, trained.folder / "later.yaml")
+    now = write_config(trained["shop"], trained.folder / "now.yaml")
+    before = file_contents(trained.folder)
+    reveal = run_command("reveal", "-c", str(later), "--dry-run")
+    train = run_command("train", "-c", str(now), "--dry-run")
+    assert file_contents(trained.folder) == before
+    assert "assignments to payco, shop" in reveal
+    assert str(config.run_folder.assignments) in reveal
+    assert "shop in run 'test' with payco" in train
 
 
-# Reports that are not what they should be; no process is needed for them.
+# Missing and damaged reports; no process is needed for them.
 @pytest.fixture
-def planned(tmp_path: Path) -> Run:
+def untrained(tmp_path: Path) -> World:
     parts = tables(blobs(12, 3), list("abc"), [1], axis=1)
-    return Run(tmp_path, make_world(tmp_path, parts, {"layout": "vertical", "reveal": EVERYTHING, **JOB}))
+    return make_world_without_stores(tmp_path, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB})
 
 
-def refused(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> tuple[int, str]:
-    fix_costs(monkeypatch)
-    file = write_config(run.configs["payco"], run.folder / "payco.yaml")
-    monkeypatch.setattr(sys, "argv", ["veilmeans", "plan", "-c", str(file), "--compare", name])
-    with pytest.raises(SystemExit) as ending:
-        cli.main()
-    return int(ending.value.code or 0), capsys.readouterr().err
-
-
-def test_a_run_that_is_not_there_is_one_sentence(
-    planned: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, said = refused(planned, monkeypatch, capsys, "other")
-    assert code == 8
-    assert re.fullmatch(
-        r"error: run 'other' has no report at payco \(.*report.json\): train it, or name another.*\n", said
-    )
-    assert refused(planned, monkeypatch, capsys, "../other")[0] == 2
+def test_a_run_without_a_report_is_named(untrained: World) -> None:
+    with pytest.raises(StorageError, match=r"run 'other' .*payco"):
+        compare_with_run(untrained["payco"], "other")
+    with pytest.raises(ConfigError, match="--compare"):
+        compare_with_run(untrained["payco"], "../other")
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"seconds": 1, "stages": {}}', '{"seconds": "x"}'])
-def test_a_report_that_is_none_is_one_sentence(
-    planned: Run, content: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = planned.configs["payco"].run_folder / "report.json"
+def test_a_damaged_report_is_named(untrained: World, content: str) -> None:
+    file = untrained.run_folder("payco").report
     file.parent.mkdir(parents=True)
     file.write_text(content)
-    code, said = refused(planned, monkeypatch, capsys, ".")
-    assert (code, said) == (8, f"error: {file} cannot be read as the report of a K-means run\n")
+    with pytest.raises(StorageError, match=str(file)):
+        compare_with_run(untrained["payco"])
 
 
-def test_what_nobody_planned_and_what_is_missing_are_shown(planned: Run) -> None:
+def test_unplanned_and_missing_steps_are_compared(untrained: World) -> None:
     counts = {"messages": 3, "bytes_sent": 10, "bytes_received": 20, "computed_us": 500_000}
-    other = "reveal-centres-0123456789ab.00.centres"
-    report = {"seconds": 2.5, "iterations": [{"done": 1}], "stages": {"strange.00.x": counts, other: counts}}
-    folder = planned.configs["payco"].run_folder
-    folder.mkdir(parents=True)
-    (folder / "report.json").write_text(json.dumps(report))
-    found = planned.compared("payco")
-    steps = {pair["name"]: pair for pair in found["steps"]}
-    assert (found["iterations"], found["seconds"]) == (1, 2.5)
-    assert steps["strange"]["difference"]["bytes_sent"] is None
-    assert steps["strange"]["measured"]["seconds"] == {"computed": 0.5, "waited": 0.0, "handed_over": 0.0}
+    other_policy = "reveal-centroids-0123456789ab.00.centroids"
+    stages = {"unplanned.00.x": counts, other_policy: counts}
+    file = untrained.run_folder("payco").report
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"seconds": 2.5, "iterations": [{"done": 1}], "stages": stages}))
+    compared = compare_with_run(untrained["payco"]).to_json()
+    steps = {step["name"]: step for step in compared["steps"]}
+    assert (compared["iterations"], compared["seconds"]) == (1, 2.5)
+    assert steps["unplanned"]["difference"]["bytes_sent"] is None
+    assert steps["unplanned"]["measured"]["seconds"] == {"computed": 0.5, "waited": 0.0, "delivered": 0.0}
     assert steps["assign"]["difference"]["bytes_sent"] == -100
-    assert steps["reveal-centres"]["measured"]["messages"] == 0, "that was another policy's"
-    assert found["total"]["measured"]["bytes_received"] == 20
+    assert steps["reveal-centroids"]["measured"]["messages"] == 0, "the opening was by another policy"
+    assert compared["total"]["measured"]["bytes_received"] == 20

@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, plain lines elsewhere, and never more than counts."""
+"""Progress of a run: a bar on a terminal, log lines elsewhere, and only counts."""
 
 import io
 import logging
@@ -6,7 +6,7 @@ import logging
 import pytest
 from rich.console import Console
 
-from veilmeans.pipelines.reporting.progress import TrainProgress, counting_shards
+from veilmeans.pipelines.reporting.progress import RunProgress, counting_shards
 from veilmeans.transforms.rounds.stage_metrics import shard_sent
 
 
@@ -15,27 +15,27 @@ def consoles(terminal: bool) -> tuple[Console, io.StringIO]:
     return Console(file=out, force_terminal=terminal, width=160), out
 
 
-def test_a_terminal_sees_iteration_stage_shards_bytes_and_time_left() -> None:
+def test_a_terminal_shows_iteration_stage_shards_bytes_and_remaining_time() -> None:
     console, out = consoles(terminal=True)
-    progress = TrainProgress(10, shards=3, console=console)
-    with progress.showing(done=2):
+    progress = RunProgress(10, shards=3, console=console)
+    with progress.watching(done=2):
         shard_sent(2, "assign.03.prefix16", 0, 1_500_000)
         shard_sent(2, "assign.03.prefix16", 1, 1_000_000)
-        progress.passed(3)
+        progress.report_done(3)
         shard_sent(3, "distance.00.cross", 0, 0)
     text = out.getvalue()
     for part in ("iteration 4 of at most 10", "distance.00.cross 1/3 shards", "2.5 MB sent", "at most 0 s left"):
         assert part in text
 
 
-def test_elsewhere_each_iteration_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_elsewhere_each_iteration_is_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     console, out = consoles(terminal=False)
-    progress = TrainProgress(3, shards=1, console=console)
-    with caplog.at_level(logging.INFO), progress.showing(done=0):
+    progress = RunProgress(3, shards=1, console=console)
+    with caplog.at_level(logging.INFO), progress.watching(done=0):
         shard_sent(0, "assign.00.pair", 0, 1_000_000)
         shard_sent(1, "assign.00.pair", 0, 3_000_000)
-        progress.passed(1, 2_000_000)
-        progress.passed(3, 5_000_000)
+        progress.report_done(1, 2_000_000)
+        progress.report_done(3, 5_000_000)
     assert out.getvalue() == ""
     assert caplog.messages == [
         "iteration 1 of at most 3: 0.00 s, 1.00 MB sent, at most 0 s left",
@@ -43,26 +43,25 @@ def test_elsewhere_each_iteration_is_a_line(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-def test_what_workers_elsewhere_have_sent_is_told_when_their_pipeline_ends(caplog: pytest.LogCaptureFixture) -> None:
-    progress = TrainProgress(3, shards=1, console=consoles(terminal=False)[0])
-    with caplog.at_level(logging.INFO), progress.showing(done=0):
-        progress.passed(3, 5_000_000)
+def test_bytes_of_other_processes_are_logged_when_their_pipeline_ends(caplog: pytest.LogCaptureFixture) -> None:
+    progress = RunProgress(3, shards=1, console=consoles(terminal=False)[0])
+    with caplog.at_level(logging.INFO), progress.watching(done=0):
+        progress.report_done(3, 5_000_000)
     assert caplog.messages == ["iteration 3 of at most 3: 0.00 s, 5.00 MB sent"]
 
 
-def test_long_times_are_told_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_times_are_in_minutes() -> None:
     now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    progress = TrainProgress(11, shards=1, console=consoles(terminal=False)[0])
-    with progress.showing(done=0):
+    progress = RunProgress(11, shards=1, console=consoles(terminal=False)[0], clock=lambda: now[0])
+    with progress.watching(done=0):
         now[0] = 60.0
-        progress.passed(1)
-        assert progress.left() == "at most 10.0 min left"
+        progress.report_done(1)
+        assert progress.time_left() == "at most 10.0 min left"
 
 
-def test_nobody_is_told_after_the_end() -> None:
+def test_nothing_is_shown_after_the_end() -> None:
     console, out = consoles(terminal=True)
-    with TrainProgress(3, shards=1, console=console).showing(done=0):
+    with RunProgress(3, shards=1, console=console).watching(done=0):
         pass
     before = out.getvalue()
     shard_sent(0, "assign.00.pair", 0, 10)

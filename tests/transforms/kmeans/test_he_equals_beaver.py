@@ -2,7 +2,7 @@
 
 The cases cover, together: two and three parties, both layouts, both schemes, k from 1 to 5, all sparsities, rows and
 columns without a value, a last shard of one row, several shards of columns, owners and products with different engines,
-whole numbers, negative numbers, and values at the bound.
+integers, negative numbers, and values at the bound.
 """
 
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ def mixed(**engines: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """A job and what its rows are like: `zeros` of them are zero, between `low` and `high`, or 0 and 1 if `whole`."""
+    """A job and its rows: a fraction `zeros` is zero, the rest between `low` and `high`, or 1 if `integer_valued`."""
 
     layout: Layout
     k: int
@@ -52,7 +52,7 @@ class Case:
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     low: float = 0.0
     high: float = 1.0
-    whole: bool = False
+    integer_valued: bool = False
     columns_per_shard: int = 1 << 16
     group: int = 1
     iterations: int = 1
@@ -62,7 +62,7 @@ class Case:
         shape = self.layout.total_rows, self.layout.total_features
         rng = np.random.default_rng([self.k, *shape])
         values = rng.uniform(self.low, self.high, shape)
-        if self.whole or self.low == self.high:
+        if self.integer_valued or self.low == self.high:
             values = np.ones(shape)
         rows = np.where(rng.random(shape) < self.zeros, 0.0, values)
         if self.zeros:
@@ -86,7 +86,7 @@ class Case:
             self.normalise,
             products=products,
             cipher=CipherConfig.model_construct(scheme=self.cipher.scheme, bits=self.cipher.bits),
-            sparse={name: SparseConfig(whole=self.whole) for name in names},
+            sparse={name: SparseConfig(integer_valued=self.integer_valued) for name in names},
             max_iter=self.iterations,
         )
         return replace(kmeans, columns_per_shard=self.columns_per_shard)
@@ -117,13 +117,13 @@ CASES = {
     "each its own": Case(
         vertical(9, (3, 2, 2), 8), 3, products=mixed(payco="he he", shop="beaver he", bank="beaver beaver")
     ),
-    "one-hot": Case(TWO, 3, zeros=0.7, whole=True),
+    "one-hot": Case(TWO, 3, zeros=0.7, integer_valued=True),
     "signs": Case(TWO, 3, normalise=ZSCORE, low=-3.0, high=3.0),
     "signs by rows": Case(SPLIT, 2, normalise=PLAIN, low=-4.0, high=4.0, zeros=0),
     "signs, paillier": Case(TWO, 2, cipher=PAILLIER, normalise=PLAIN, low=-4.0, high=4.0, group=2),
     "all ones": Case(TWO, 2, zeros=0, low=1.0, high=1.0),
     "all at the lowest": Case(SPLIT, 2, zeros=0, normalise=PLAIN, low=-4.0, high=-4.0),
-    "grouped one-hot": Case(vertical(29, (1, 2), 14), 2, zeros=0.5, whole=True, group=2),
+    "grouped one-hot": Case(vertical(29, (1, 2), 14), 2, zeros=0.5, integer_valued=True, group=2),
     "grouped by paillier": Case(vertical(31, (2, 1), 30), 2, cipher=PAILLIER, group=2),
     "grouped signs": Case(horizontal((29, 26), 2, 28), 1, normalise=ZSCORE, low=-2.0, high=2.0, group=3),
     "grouped, safe": Case(vertical(23, (2, 1), 11), 2, cipher=SAFE, group=2),
@@ -142,7 +142,7 @@ def test_clusters_are_those_of_beaver_and_of_lloyd(name: str) -> None:
     for one, two in zip(found, other, strict=True):
         np.testing.assert_array_equal(one.labels, two.labels)
         np.testing.assert_array_equal(one.counts, two.counts)
-        np.testing.assert_allclose(one.centres, two.centres, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(one.centroids, two.centroids, rtol=0, atol=TOLERANCE)
 
 
 def test_the_cases_cover_what_they_shall() -> None:
@@ -159,7 +159,7 @@ def test_the_cases_cover_what_they_shall() -> None:
         (abs(each) <= max(map(abs, case.normalise.interval))).all() for case, each in zip(cases, rows, strict=True)
     )
     last = {
-        case.layout.row_shards()[-1].block.rows % product.group
+        case.layout.row_shards()[-1].shape.rows % product.group
         for case in cases
         for product in case.kmeans(case.products).engines.distance
         if product
@@ -177,4 +177,4 @@ def test_rows_that_share_a_plaintext_give_the_same_shares_as_rows_that_do_not() 
     )
     one, two = (run_kmeans(each, case.rows(), case.start(), 1)[0] for each in (kmeans, alone))
     np.testing.assert_array_equal(one.labels, two.labels)
-    np.testing.assert_array_equal(one.centres, two.centres)
+    np.testing.assert_array_equal(one.centroids, two.centroids)

@@ -25,13 +25,13 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans import initial_centroids as start
 from veilmeans.transforms.kmeans.initial_centroids import (
-    first_centroids_share,
-    first_rows,
-    own_rows,
-    own_squares,
-    random_values,
+    initial_centroids_share,
+    initial_rows,
+    own_normalised_rows,
+    own_sum_of_squares,
+    random_centroids,
 )
-from veilmeans.transforms.kmeans.plaintext_kmeans import local_start
+from veilmeans.transforms.kmeans.plaintext_kmeans import local_centroids
 
 LAYOUTS = {
     "vertical, 2": vertical(7, (1, 3), 3),
@@ -71,7 +71,7 @@ def prepare(folder: Path, rows: Real, rows_per_shard: int) -> EncodedData:
 def shares(job: KMeansConfig, layout: Layout, folder: Path) -> list[ring.Ring]:
     names = NAMES[: layout.parties]
     return [
-        first_centroids_share(job, layout, Party(i, names), data) for i, data in enumerate(prepared(folder, layout))
+        initial_centroids_share(job, layout, Party(i, names), data) for i, data in enumerate(prepared(folder, layout))
     ]
 
 
@@ -89,7 +89,7 @@ def test_named_rows_are_the_start(tmp_path: Path, layout: Layout) -> None:
 @layouts
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_drawn_rows_are_distinct_rows_and_the_start(tmp_path: Path, layout: Layout, k: int) -> None:
-    drawn = first_rows(job(k, seed=5), layout)
+    drawn = initial_rows(job(k, seed=5), layout)
     assert len(set(drawn)) == k
     np.testing.assert_allclose(joined(job(k, seed=5), layout, tmp_path), ROWS[list(drawn)], rtol=0, atol=HALF)
 
@@ -108,15 +108,15 @@ def test_a_partys_share_of_rows_is_its_own_values_and_zero_elsewhere(tmp_path: P
 @given(st.integers(0, 2**63 - 1), st.integers(1, 40), st.integers(0, 500))
 def test_rows_are_drawn_from_the_seed(seed: int, k: int, more: int) -> None:
     layout = vertical(k + more, (1, 1), 100)
-    drawn = first_rows(job(k, seed=seed), layout)
-    assert drawn == first_rows(job(k, seed=seed), layout)
+    drawn = initial_rows(job(k, seed=seed), layout)
+    assert drawn == initial_rows(job(k, seed=seed), layout)
     assert len(set(drawn)) == len(drawn) == k
     assert 0 <= min(drawn) <= max(drawn) < k + more
 
 
 def test_another_seed_draws_other_rows_and_all_are_drawn_alike_often() -> None:
     layout = horizontal((6, 4), 1, 100)
-    drawn = [first_rows(job(3, seed=seed), layout) for seed in range(600)]
+    drawn = [initial_rows(job(3, seed=seed), layout) for seed in range(600)]
     assert len(set(drawn)) > 300
     counts = np.bincount(np.array(drawn).reshape(-1), minlength=10)
     assert abs(counts - 180).max() < 60  # five standard deviations
@@ -124,7 +124,7 @@ def test_another_seed_draws_other_rows_and_all_are_drawn_alike_often() -> None:
 
 @layouts
 def test_rows_do_not_depend_on_who_has_them(layout: Layout) -> None:
-    assert first_rows(job(3, seed=1), layout) == first_rows(job(3, seed=1), vertical(7, (1, 1), 2))
+    assert initial_rows(job(3, seed=1), layout) == initial_rows(job(3, seed=1), vertical(7, (1, 1), 2))
 
 
 @layouts
@@ -141,7 +141,7 @@ def test_random_values_are_the_start_within_the_interval(
     tmp_path: Path, layout: Layout, normalise: NormaliseConfig, low: float, high: float
 ) -> None:
     wanted = job(6, normalise, method="random", seed=2)
-    values = random_values(wanted, layout)
+    values = random_centroids(wanted, layout)
     assert low <= values.min() < low + (high - low) / 4
     assert high - (high - low) / 4 < values.max() <= high
     first, *others = shares(wanted, layout, tmp_path)
@@ -151,7 +151,7 @@ def test_random_values_are_the_start_within_the_interval(
 
 def test_random_values_are_drawn_from_the_seed() -> None:
     layout = LAYOUTS["vertical, 2"]
-    one, again, other = (random_values(job(3, method="random", seed=seed), layout) for seed in (1, 1, 2))
+    one, again, other = (random_centroids(job(3, method="random", seed=seed), layout) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert not np.intersect1d(one, other).size
 
@@ -161,7 +161,7 @@ def test_a_local_start_is_each_partys_own_kmeans(tmp_path: Path, layout: Layout)
     """Vertically side by side, horizontally the average."""
     found = joined(job(3, method="local", seed=4), layout, tmp_path)
     rounded = [fixed.decode(fixed.encode(part(layout, i))) for i in range(layout.parties)]
-    own = [local_start(lambda rows=rows: [rows], 3, 4) for rows in rounded]
+    own = [local_centroids(lambda rows=rows: [rows], 3, 4) for rows in rounded]
     expected = np.hstack(own) if layout.vertical else np.mean(own, axis=0)
     np.testing.assert_allclose(found, expected, rtol=0, atol=layout.parties * HALF)
 
@@ -178,15 +178,17 @@ def test_the_seed_decides_a_local_start(tmp_path: Path) -> None:
 @layouts
 def test_the_squares_of_all_parties_add_up(tmp_path: Path, layout: Layout) -> None:
     parties = prepared(tmp_path, layout)
-    total = fixed.decode(ring.total(own_squares(each) for each in parties))[0]
+    total = fixed.decode(ring.total(own_sum_of_squares(each) for each in parties))[0]
     assert total == pytest.approx(float((ROWS**2).sum()), abs=ROWS.size * 2 * HALF + layout.parties * HALF)
 
 
 def test_squares_that_do_not_fit_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where so much is summed nobody may ask for the inertia, so nothing depends on it."""
     (data, _) = prepared(tmp_path, LAYOUTS["vertical, 2"])
-    monkeypatch.setattr(start, "own_rows", lambda _: iter([csr_array(np.full((2, 2), 2.0**22)), csr_array([[1.5]])]))
-    np.testing.assert_array_equal(own_squares(data), np.array([(2**66 + 9 * 2**18) % 2**64], np.uint64))
+    monkeypatch.setattr(
+        start, "own_normalised_rows", lambda _: iter([csr_array(np.full((2, 2), 2.0**22)), csr_array([[1.5]])])
+    )
+    np.testing.assert_array_equal(own_sum_of_squares(data), np.array([(2**66 + 9 * 2**18) % 2**64], np.uint64))
 
 
 @pytest.mark.parametrize("method", ["local", "indices"])
@@ -197,9 +199,9 @@ def test_a_start_of_many_columns_needs_no_dense_rows(tmp_path: Path, method: str
     scan = scan_source(str(tmp_path / "s.npz"), (), None, tmp_path)
     data = encode_source(scan, Scaling((0.0,) * d, (1.0,) * d), (0.0, 1.0), 10**5, tmp_path)
     wanted = job(2, method=method, **({"indices": (700, 0)} if method == "indices" else {}))
-    share = first_centroids_share(wanted, vertical(10**5, (d, 1), 10**5), Party(0, NAMES[:2]), data)
+    share = initial_centroids_share(wanted, vertical(10**5, (d, 1), 10**5), Party(0, NAMES[:2]), data)
     assert share.shape == (2, d + 1)
-    assert fixed.decode(own_squares(data)).tolist() == [2.25]
+    assert fixed.decode(own_sum_of_squares(data)).tolist() == [2.25]
     if method == "indices":
         assert np.argwhere(share).tolist() == [[0, 7], [1, 0], [1, d - 1]]
 
@@ -207,6 +209,6 @@ def test_a_start_of_many_columns_needs_no_dense_rows(tmp_path: Path, method: str
 @layouts
 def test_own_rows_come_shard_by_shard(tmp_path: Path, layout: Layout) -> None:
     for party, each in enumerate(prepared(tmp_path, layout)):
-        blocks = [block.toarray() for block in own_rows(each)]
+        blocks = [block.toarray() for block in own_normalised_rows(each)]
         assert {len(block) for block in blocks[:-1]} <= {layout.rows_per_shard}
         np.testing.assert_allclose(np.concatenate(blocks), part(layout, party), rtol=0, atol=HALF)

@@ -24,7 +24,7 @@ from support.kmeans_in_memory import (
     run_kmeans,
     vertical,
 )
-from support.primitive_checks import run, signed
+from support.primitive_checks import run_on_shares, to_ring_elements
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Real
@@ -83,7 +83,7 @@ def test_every_iteration_is_lloyds(kind: str, parties: int, n: int, d: int, k: i
     found = check_against_lloyd(kmeans, rows, start, iterations=2)
     for secure, clear in zip(found, lloyd(lambda: [rows], start, 2), strict=True):  # none of these rows is a near-tie
         np.testing.assert_array_equal(secure.counts, clear.counts)
-        np.testing.assert_allclose(secure.centres, clear.centres, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(secure.centroids, clear.centroids, rtol=0, atol=TOLERANCE)
     if k >= 3:
         assert_stays_empty(found, start, cluster=1)
 
@@ -92,7 +92,7 @@ def assert_stays_empty(found: list[Iteration], start: Real, cluster: int) -> Non
     """Its centroid is the start's, to the last bit."""
     for iteration in found:
         assert iteration.counts[cluster] == 0
-        np.testing.assert_array_equal(fixed.encode(iteration.centres[cluster]), fixed.encode(start[cluster]))
+        np.testing.assert_array_equal(fixed.encode(iteration.centroids[cluster]), fixed.encode(start[cluster]))
 
 
 def test_the_cases_are_those_of_the_issue() -> None:
@@ -134,7 +134,7 @@ def test_the_mean_of_many_rows_at_the_bound_is_the_bound(sign: int) -> None:
     rows = np.full((3_000, 2), sign * 1000.0)
     kmeans = kmeans_for(horizontal((2_999, 1), 2, 2_999), 2, ENDS["none"], tol=0)
     (found,) = check_against_lloyd(kmeans, rows, np.array([[0.0, 0.0], [900.0, -900.0]]), iterations=1)
-    np.testing.assert_allclose(found.centres[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(found.centroids[found.labels[0]], sign * 1000.0, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(("kind", "parties", "cut"), crossed((5, 3), (7, 1), (1, 5), (16, 5)))
@@ -147,7 +147,7 @@ def test_several_column_shards(kind: str, parties: int, cut: tuple[int, int]) ->
     found = check_against_lloyd(kmeans, rows, start, iterations=2)
     for secure, clear in zip(found, lloyd(lambda: [rows], start, 2), strict=True):
         np.testing.assert_array_equal(secure.counts, clear.counts)
-        np.testing.assert_allclose(secure.centres, clear.centres, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(secure.centroids, clear.centroids, rtol=0, atol=TOLERANCE)
     if k >= 3:
         assert_stays_empty(found, start, cluster=1)
 
@@ -155,7 +155,7 @@ def test_several_column_shards(kind: str, parties: int, cut: tuple[int, int]) ->
 def test_column_shards_move_together() -> None:
     """The stop bit and the inertia are of all columns: they do not depend on how these are cut."""
     rows, start = drawn(4, 7, 2, 3)
-    moved = [step.moved for step in lloyd(lambda: [rows], start, 3)]
+    moved = [step.movement for step in lloyd(lambda: [rows], start, 3)]
     kmeans = replace(kmeans_for(layout_of("vertical", 2, 7, 2), 3, tol=0.001), columns_per_shard=1)
     found = check_against_lloyd(kmeans, rows, start, iterations=3)
     assert [iteration.stop for iteration in found] == [each < 0.001 for each in moved]
@@ -195,22 +195,22 @@ def test_equal_rows_and_equal_centroids(kind: str) -> None:
     rows, start = np.full((7, 2), 0.3), np.full((3, 2), 0.7)
     found = check_against_lloyd(kmeans_for(layout_of(kind, 3, 7, 2), 3), rows, start, iterations=2)
     np.testing.assert_array_equal(found[0].counts, [7, 0, 0])
-    np.testing.assert_allclose(found[0].centres, [[0.3, 0.3], [0.7, 0.7], [0.7, 0.7]], atol=TOLERANCE)
+    np.testing.assert_allclose(found[0].centroids, [[0.3, 0.3], [0.7, 0.7], [0.7, 0.7]], atol=TOLERANCE)
 
 
 def test_half_way_between_two_centroids_the_lower_one_wins() -> None:
     rows = np.array([[0.5, 0.25], [0.5, 0.75]])
     start = np.array([[0.0, 0.5], [1.0, 0.5]])
     for kind in (vertical(2, (1, 1), 1), horizontal((1, 1), 2, 1)):
-        for centres in (start, start[::-1]):
-            (found,) = check_against_lloyd(kmeans_for(kind, 2), rows, centres, iterations=1)
+        for centroids in (start, start[::-1]):
+            (found,) = check_against_lloyd(kmeans_for(kind, 2), rows, centroids, iterations=1)
             np.testing.assert_array_equal(found.labels, [0, 0])
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_it_stops_when_lloyd_does(kind: str) -> None:
     rows, start = drawn(4, 7, 2, 3)
-    moved = [step.moved for step in lloyd(lambda: [rows], start, 3)]
+    moved = [step.movement for step in lloyd(lambda: [rows], start, 3)]
     assert moved[0] > 0.001 > moved[2]
     kmeans = kmeans_for(layout_of(kind, 2, 7, 2), 3, tol=0.001)
     found = run_kmeans(kmeans, rows, start, iterations=3)
@@ -223,7 +223,7 @@ def test_it_stops_below_the_tolerance_and_not_at_it(parties: int) -> None:
     rows, start = drawn(0, 7, 2, 2)
     layout = layout_of("vertical", parties, 7, 2)
     (first,) = run_kmeans(kmeans_for(layout, 2, tol=1.0), rows, start, iterations=1)
-    steps = ring.decode(fixed.encode(first.centres)) - ring.decode(fixed.encode(start))
+    steps = ring.decode(fixed.encode(first.centroids)) - ring.decode(fixed.encode(start))
     moved = int((steps**2).sum())
     for unit, stops in ((0, False), (1, True)):
         (found,) = run_kmeans(kmeans_for(layout, 2, tol=(moved + unit) * 2.0**-40), rows, start, iterations=1)
@@ -244,8 +244,9 @@ def test_without_a_tolerance_nothing_is_opened() -> None:
     never, ever = (kmeans_for(layout, 1, tol=tol) for tol in (0, 1e-4))
     found = run_kmeans(never, rows, start, iterations=2)
     assert not any(iteration.stop for iteration in found)
-    np.testing.assert_array_equal(found[0].centres, found[1].centres)
-    assert ["stop" in {round_.name for round_ in each.finish.rounds} for each in (never, ever)] == [False, True]
+    np.testing.assert_array_equal(found[0].centroids, found[1].centroids)
+    rounds = [{round_.name for round_ in each.finish.protocol.rounds} for each in (never, ever)]
+    assert ["stop" in names for names in rounds] == [False, True]
 
 
 def test_inertia_only_where_it_may_be_revealed() -> None:
@@ -269,16 +270,17 @@ def test_centroids_of_very_many_rows(tmp_path: Path, parties: int, n: int, bound
     sums = [[round(size * value * 2**20) for value in mean] for size, mean in zip(sizes, means, strict=True)]
     normalise = NormaliseConfig(method="none", bound=bound)
     kmeans = kmeans_for(vertical(n, (2,) + (0,) * (parties - 1), 1 << 24), 4, normalise, inertia=bound == 1, tol=0)
-    s = np.array([signed(row) for row in sums])
+    s = np.array([to_ring_elements(row) for row in sums])
     mu = np.full((4, 2), fixed.encode(np.array(0.25)))
     squares = sum(size * float((mean**2).sum()) for size, mean in zip(sizes, means, strict=True))
     x2 = fixed.encode(np.array([squares + 3.0])) if bound == 1 else np.zeros(1, np.uint64)
-    outcome = run(kmeans.reciprocal + kmeans.quotient, parties, tmp_path, mu=mu, s=s, n=np.array(sizes))
+    divide = kmeans.reciprocal.protocol + kmeans.quotient.protocol
+    outcome = run_on_shares(divide, parties, tmp_path, mu=mu, s=s, n=np.array(sizes))
     np.testing.assert_allclose(fixed.decode(outcome.total("mu"))[:3], means[:3], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(outcome.total("mu")[3], mu[3])
     if bound == 1:
         parts = {name: outcome.total(name) for name in ("u", "esd")}
-        outcome = run(kmeans.finish, parties, tmp_path, **parts, n=np.array(sizes), x2=x2)
+        outcome = run_on_shares(kmeans.finish.protocol, parties, tmp_path, **parts, n=np.array(sizes), x2=x2)
         assert fixed.decode(outcome.total("inertia"))[0] == pytest.approx(3.0, abs=n * 2.0**-17)
 
 

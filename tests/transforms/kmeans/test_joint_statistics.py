@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from support.parties import run_parties
 from support.primitive_checks import PARTIES
-from support.transcripts import Case, Transcripts, masks_of, misused, not_uniform, pooled, related, two_samples, watched
+from support.transcripts import (
+    Case,
+    Transcripts,
+    byte_chi_square,
+    masks_of,
+    misused_masks,
+    not_uniform,
+    record,
+    related,
+    two_samples,
+)
 from support.uniformity import LIMIT as UNLIKELY
 from veilmeans.crypto import ring
 from veilmeans.crypto import wide_ring as wide
@@ -55,7 +65,7 @@ def exactly(column: Sequence[float]) -> tuple[int, int]:
 @given(st.lists(st.tuples(in_range, in_range), max_size=12), st.integers(0, 12))
 def test_sums_are_exact_however_the_rows_are_cut(rows: list[tuple[float, float]], cut: int) -> None:
     x = np.array(rows).reshape(-1, 2)
-    parts = [statistics.sums(part, names(2)) for part in (x[:cut], x[cut:])]
+    parts = [statistics.moment_sums(part, names(2)) for part in (x[:cut], x[cut:])]
     found = wide.to_integers(wide.add(*parts))
     assert [tuple(each) for each in found.T] == [exactly(x[:, i].tolist()) for i in range(2)]
 
@@ -63,7 +73,7 @@ def test_sums_are_exact_however_the_rows_are_cut(rows: list[tuple[float, float]]
 def test_sums_of_many_rows_of_many_sizes_are_exact() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(5000, 3)) * 2.0 ** rng.integers(-60, 60, (5000, 3))
-    found = wide.to_integers(statistics.sums(x, names(3)))
+    found = wide.to_integers(statistics.moment_sums(x, names(3)))
     assert [tuple(each) for each in found.T] == [exactly(x[:, i].tolist()) for i in range(3)]
 
 
@@ -73,16 +83,16 @@ def test_moments_of_all_rows_are_those_of_the_rows_in_one_hand(
     tmp_path: Path, count: int, rows: list[list[float]]
 ) -> None:
     x = np.array(rows)
-    own = [statistics.sums(part, names(4)) for part in np.array_split(x, count)]
+    own = [statistics.moment_sums(part, names(4)) for part in np.array_split(x, count)]
     totals = opened(MOMENTS, own, tmp_path)
-    np.testing.assert_array_equal(totals, statistics.sums(x, names(4)))
+    np.testing.assert_array_equal(totals, statistics.moment_sums(x, names(4)))
 
 
 @pytest.mark.parametrize("count", PARTIES)
 def test_mean_and_deviation_of_columns_of_very_different_size(tmp_path: Path, count: int) -> None:
     scales, shifts = np.array([1e-12, 1e-6, 1.0, 1e9, 1.0, 0.0, 1e-3]), np.array([0, 0, 0, 0, 1e9, 7.1, -1e6])
     x = shifts + scales * np.random.default_rng(count).normal(size=(601, 7))
-    own = [statistics.sums(part, names(7)) for part in np.split(x, [1, 200, 500][: count - 1])]
+    own = [statistics.moment_sums(part, names(7)) for part in np.split(x, [1, 200, 500][: count - 1])]
     mean, deviation = statistics.mean_and_deviation(opened(MOMENTS, own, tmp_path), 601)
     np.testing.assert_allclose(mean, x.mean(axis=0), rtol=1e-12, atol=1e-20)
     np.testing.assert_allclose(deviation, x.std(axis=0), rtol=1e-6, atol=1e-9)
@@ -92,7 +102,7 @@ def test_mean_and_deviation_of_columns_of_very_different_size(tmp_path: Path, co
 
 
 def test_a_column_that_is_constant_at_each_party_has_the_deviation_between_them(tmp_path: Path) -> None:
-    own = [statistics.sums(np.full((3, 1), value), ["c"]) for value in (1e9 - 1, 1e9 + 1)]
+    own = [statistics.moment_sums(np.full((3, 1), value), ["c"]) for value in (1e9 - 1, 1e9 + 1)]
     mean, deviation = statistics.mean_and_deviation(opened(MOMENTS, own, tmp_path), 6)
     assert (mean.tolist(), deviation.tolist()) == ([1e9], [1.0])
 
@@ -101,19 +111,19 @@ def test_a_column_that_is_constant_at_each_party_has_the_deviation_between_them(
 def test_a_value_out_of_range_is_refused_by_the_name_of_its_column(value: float) -> None:
     rows = np.array([[1.0, 2.0, 3.0], [1.0, value, 3.0]])
     with pytest.raises(InputError, match="column 'income' has a value that is not finite or not below"):
-        statistics.sums(rows, ["age", "income", "visits"])
+        statistics.moment_sums(rows, ["age", "income", "visits"])
 
 
 def test_values_at_the_limit_do_not_wrap(tmp_path: Path) -> None:
     largest = np.nextafter(2.0**64, 0)
-    own = [statistics.sums(np.full((1000, 1), each), ["c"]) for each in (largest, -largest, largest, -largest)]
+    own = [statistics.moment_sums(np.full((1000, 1), each), ["c"]) for each in (largest, -largest, largest, -largest)]
     mean, deviation = statistics.mean_and_deviation(opened(MOMENTS, own, tmp_path), 4000)
     assert (mean.tolist(), deviation.tolist()) == ([0.0], [largest])
 
 
 def test_sums_that_no_rows_have_are_refused() -> None:
     with pytest.raises(RefusedError, match="not those of 5 rows"):
-        statistics.mean_and_deviation(statistics.sums(np.full((10, 1), 3.0), ["c"]), 5)
+        statistics.mean_and_deviation(statistics.moment_sums(np.full((10, 1), 3.0), ["c"]), 5)
 
 
 def test_moments_need_no_correlated_randomness() -> None:
@@ -129,7 +139,7 @@ def below(x: Real | float) -> Real:
 
 @given(finite, finite)
 def test_ordered_integers_keep_the_order_and_leave_room_for_a_difference(x: float, y: float) -> None:
-    a, b = (int(each) for each in statistics.ordered(np.array([x, y])))
+    a, b = (int(each) for each in statistics.to_ordered_integers(np.array([x, y])))
     assert x > y or a <= b
     assert a >= b or x < y
     assert -(2**63) <= a - b - 1 < 2**63
@@ -137,18 +147,18 @@ def test_ordered_integers_keep_the_order_and_leave_room_for_a_difference(x: floa
 
 @given(finite)
 def test_an_ordered_integer_is_the_value_rounded_down_by_a_last_bit_at_most(x: float) -> None:
-    found = float(statistics.from_ordered(statistics.ordered(np.array([x])))[0])
+    found = float(statistics.from_ordered_integers(statistics.to_ordered_integers(np.array([x])))[0])
     assert below(x) <= found <= x
     assert np.isfinite(found)
 
 
 @given(st.integers(-(2**40), 2**40))
 def test_whole_numbers_come_back_as_they_are(x: int) -> None:
-    assert statistics.from_ordered(statistics.ordered(np.array([float(x)]))).tolist() == [x]
+    assert statistics.from_ordered_integers(statistics.to_ordered_integers(np.array([float(x)]))).tolist() == [x]
 
 
 def interval(x: Sequence[Real], folder: Path) -> tuple[Real, Real]:
-    own = [statistics.bounds(part.min(axis=0), part.max(axis=0), names(part.shape[1])) for part in x]
+    own = [statistics.encode_bounds(part.min(axis=0), part.max(axis=0), names(part.shape[1])) for part in x]
     return statistics.low_and_high(opened(extremes(len(x)), own, folder))
 
 
@@ -189,7 +199,7 @@ def test_a_constant_column_and_zeros(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_an_extreme_that_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(InputError, match="column 'b' has a value that is not finite"):
-        statistics.bounds(np.array([1.0, 1.0]), np.array([2.0, value]), ["a", "b"])
+        statistics.encode_bounds(np.array([1.0, 1.0]), np.array([2.0, value]), ["a", "b"])
 
 
 @pytest.mark.parametrize("count", PARTIES)
@@ -199,7 +209,7 @@ def test_extremes_are_planned_from_shapes(count: int) -> None:
     assert traced[-1].sent == (2 * 5 * 8 * (count - 1),) * count
 
 
-# What the peers see. The same totals from other parties' values, twice; messages are uniform and tell them not apart.
+# What the peers see. The same totals from other parties' values, twice; messages are uniform and do not depend on them.
 COLUMNS = 512
 
 
@@ -207,7 +217,7 @@ def moments_case(parties: int) -> Case:
     def begin(which: int, d: int) -> list[Arrays]:
         values = [3.5, 0.25, *[1.0] * (parties - 2)]
         ordered = values[::-1] if which else values
-        return [{"x": statistics.sums(np.full((2, d), each), names(d))} for each in ordered]
+        return [{"x": statistics.moment_sums(np.full((2, d), each), names(d))} for each in ordered]
 
     return Case(MOMENTS, parties, begin)
 
@@ -217,7 +227,8 @@ def extremes_case(parties: int) -> Case:
         values = [(-2.0, 3.0), (-1.0, 1.0), *[(-2.0, 0.5)] * (parties - 2)]
         ordered = values[::-1] if which else values
         return [
-            {"x": statistics.bounds(np.full(d, low), np.full(d, high), names(d))} for low, high in ordered[:parties]
+            {"x": statistics.encode_bounds(np.full(d, low), np.full(d, high), names(d))}
+            for low, high in ordered[:parties]
         ]
 
     return Case(extremes(parties), parties, begin)
@@ -237,7 +248,7 @@ def split_up(public: Transcripts) -> tuple[Transcripts, Transcripts]:
 
 @every_case
 def test_messages_are_uniform_and_do_not_tell_whose_value_it_is(case: Case) -> None:
-    (public, own), (other, _) = (watched(case, which, rows=COLUMNS) for which in (0, 1))
+    (public, own), (other, _) = (record(case, which, rows=COLUMNS) for which in (0, 1))
     before, opening = split_up(public)
     assert not_uniform(before) == []
     assert not_uniform(opening) == []
@@ -255,27 +266,27 @@ def test_every_message_before_the_opening_has_a_mask_of_its_own(case: Case) -> N
     last = list(case.protocol.stages())[-1].name
     used = [(where, masks) for where, masks in masks_of(case) if not where.startswith(last)]
     assert used
-    assert misused(used) == []
+    assert misused_masks(used) == []
 
 
 def test_of_three_parties_one_cannot_take_off_the_masks_of_another() -> None:
     """P_2 takes from what P_0 opens all that it knows of it: the share it got from P_0, and the one it gave it."""
-    public, _ = watched(moments_case(3), 0, rows=64)
+    public, _ = record(moments_case(3), 0, rows=64)
     share, reveal = public["moments.00.share"], public["moments.01.reveal"]
     words = (len(share["0→2: x"]), WORDS, -1)
     got, gave, shown = (
         np.moveaxis(each.reshape(words), 1, 0) for each in (share["0→2: x"], share["2→0: x"], reveal["0→all: x"])
     )
     left = wide.subtract(wide.add(shown, got), gave)
-    assert pooled(left) < UNLIKELY
+    assert byte_chi_square(left) < UNLIKELY
 
 
 @pytest.mark.parametrize("count", PARTIES)
 def test_no_message_holds_a_word_of_a_partys_own_values(tmp_path: Path, count: int) -> None:
     x = np.random.default_rng(count).normal(size=(count, 5, 40))
     for protocol, own in (
-        (MOMENTS, [statistics.sums(part, names(40)) for part in x]),
-        (extremes(count), [statistics.bounds(part.min(axis=0), part.max(axis=0), names(40)) for part in x]),
+        (MOMENTS, [statistics.moment_sums(part, names(40)) for part in x]),
+        (extremes(count), [statistics.encode_bounds(part.min(axis=0), part.max(axis=0), names(40)) for part in x]),
     ):
         _, board = run_parties(protocol, [{0: {"x": each}} for each in own], tmp_path)
         secret = np.concatenate([each.reshape(-1) for each in own])
@@ -289,5 +300,5 @@ def test_no_message_holds_a_word_of_a_partys_own_values(tmp_path: Path, count: i
 
 def test_the_sums_of_parties_are_put_together_block_by_block() -> None:
     x = np.random.default_rng(0).normal(size=(100, 2))
-    parts = [statistics.sums(part, names(2)) for part in np.split(x, [3, 3, 50])]
-    np.testing.assert_array_equal(reduce(wide.add, parts), statistics.sums(x, names(2)))
+    parts = [statistics.moment_sums(part, names(2)) for part in np.split(x, [3, 3, 50])]
+    np.testing.assert_array_equal(reduce(wide.add, parts), statistics.moment_sums(x, names(2)))

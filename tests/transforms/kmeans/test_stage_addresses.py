@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
+from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 
@@ -20,19 +21,19 @@ JOBS = {
 
 def addresses(kmeans: KMeansSteps) -> Iterator[str]:
     """Every stage of an iteration with the labels of its correlations and ciphertexts."""
-    for _, stage in kmeans.plan().counted(0):
+    for stage in (each for step in trace_job(kmeans).steps for stages in step.stages.values() for each in stages):
         labels = [
             need.label(part.name)
             for need in stage.needs
             for part in (*need.kind.uniform_parts(), *need.kind.determined_parts())
         ]
-        yield " ".join([stage.name, *labels, *(blinding.label for blinding in stage.ciphertext_needs)])
+        yield " ".join([stage.name, *labels, *(need.label for need in stage.ciphertext_needs)])
 
 
 def all_addresses() -> str:
     lines = []
     for job, kmeans in JOBS.items():
-        lines += [f"# {job}", *dict.fromkeys(addresses(kmeans))]
+        lines += [f"# {job}", *sorted(set(addresses(kmeans)))]
     for protocol in (MOMENTS, extremes(2), extremes(3)):
         lines += [f"# {protocol.name}", *(stage.name for stage in protocol.stages())]
     return "\n".join(lines) + "\n"

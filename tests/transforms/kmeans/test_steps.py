@@ -1,39 +1,56 @@
-"""The graph of stages is of what runs: its names are the plan's, and every step comes after those it waits for."""
+"""The steps of a job are those of the description that runs: their order, what each waits for, and their messages."""
 
 import pytest
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from veilmeans.schemas.kmeans_config import ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.steps import step_of, steps_of
+from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.open_results import RevealPolicy
+from veilmeans.transforms.kmeans.steps import step_name
+from veilmeans.transforms.rounds.executor import Over
 
 LAYOUTS = (vertical(5, (2, 3), 4), horizontal((3, 2, 1), 2, 4))
+ITERATION = ("distance", "assign", "update", "reciprocal", "quotient", "finish")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["vertical", "horizontal"])
 @pytest.mark.parametrize("products", ["beaver", "he", {"payco": ProductEnginesConfig(distance="he", update="beaver")}])
 @pytest.mark.parametrize("k", [1, 3])
-def test_the_steps_are_the_plan_s(layout: Layout, products: str, k: int) -> None:
-    kmeans = kmeans_for(layout, k, products=products)
-    traced = {step_of(stage.name) for _, stage in kmeans.plan().counted(0)}
-    steps = steps_of(kmeans)
-    silent = {"assign"} if k == 1 else set()
-    assert {step.name for step in steps} - traced <= silent
-    assert traced <= {step.name for step in steps}
+def test_every_step_comes_after_those_whose_output_it_uses(layout: Layout, products: str, k: int) -> None:
     seen: set[str] = set()
-    for step in steps:
+    for step in trace_job(kmeans_for(layout, k, products=products)).steps:
         assert set(step.after) <= seen
         seen.add(step.name)
+    assert seen.issuperset({"norms", *ITERATION})
+
+
+def test_steps_for_ciphertexts_are_there_where_an_engine_needs_them() -> None:
+    for products, expected in {"beaver": {"operand"}, "he": {"encrypt", "unmask"}}.items():
+        names = {step.name for step in trace_job(kmeans_for(LAYOUTS[0], 3, products=products)).steps}
+        assert names & {"operand", "encrypt", "unmask"} == expected
 
 
 def test_statistics_come_first_and_openings_last() -> None:
-    kmeans = kmeans_for(LAYOUTS[1], 2)
-    steps = steps_of(kmeans, "extremes", ("reveal-centres",))
-    assert (steps[0].name, steps[-1].name) == ("extremes", "reveal-centres")
-    assert "extremes" in steps[1].after
-    assert steps_of(kmeans)[-1].name == "finish"
+    kmeans = kmeans_for(LAYOUTS[1], 2, products="beaver")
+    policy = RevealPolicy(kmeans.layout, assignments=frozenset({0}), centroids=frozenset({1}), name="-0123456789ab")
+    steps = {step.name: step for step in trace_job(kmeans, "minmax", policy).steps}
+    names = list(steps)
+    assert (names[0], names[-2:]) == ("extremes", ["reveal-assignments", "reveal-centroids"])
+    assert steps["operand"].after == steps["norms"].after == ("extremes",)
+    assert steps["reveal-assignments"].after == ("assign", "finish")
+    assert [step.when for step in steps.values()] == ["once"] * 3 + ["iteration"] * 6 + ["end"] * 2
 
 
-def test_a_stage_s_name_tells_its_step() -> None:
-    names = {"assign.03.choose": "assign", "reveal-centres-3b37cfd4e212.00.centres": "reveal-centres", "x.0": "x"}
-    assert {stage: step_of(stage) for stage in names} == names
+def test_a_step_says_what_it_waits_for_and_sends() -> None:
+    steps = {step.name: step for step in trace_job(kmeans_for(LAYOUTS[0], 3, products="beaver")).steps}
+    assert steps["distance"].after == ("operand", "norms")
+    assert steps["update"].after == ("assign", "operand")
+    assert steps["quotient"].after == ("update", "reciprocal", "norms")
+    assert (steps["quotient"].over, steps["finish"].over) == (Over.COLUMNS, Over.ONE)
+    assert steps["operand"].message_contents == ["X − U"]
+
+
+def test_a_stage_names_its_step() -> None:
+    names = {"assign.03.choose": "assign", "reveal-centroids-3b37cfd4e212.00.centroids": "reveal-centroids", "x.0": "x"}
+    assert {stage: step_name(stage) for stage in names} == names

@@ -4,19 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from support.primitive_checks import EDGES, PARTIES, parties, run, signed, words
+from support.primitive_checks import EDGES, FEW, PARTIES, parties, run_on_shares, to_ring_elements, words
 from veilmeans.crypto import bits
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.trace import trace
 
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
 
 def signs(values: list[int], count: int, folder: Path, **how: int) -> list[int]:
-    outcome = run(sign(Comparison("x", "b", **how), count), count, folder, x=signed(values))
+    outcome = run_on_shares(sign(Comparison("x", "b", **how), count), count, folder, x=to_ring_elements(values))
     assert outcome.names() == {"x", "b"}
     return bits.unpack(outcome.xor("b"), len(values)).tolist()
 
@@ -50,7 +48,7 @@ def test_any_number_of_bits_up_to_its_bounds(tmp_path: Path, size: int, count: i
 
 @FEW
 @given(drop=st.integers(1, 20), count=parties, data=st.data())
-def test_dropped_bits_can_only_take_small_values_for_negative(
+def test_dropped_bits_make_only_small_values_negative(
     tmp_path: Path, drop: int, count: int, data: st.DataObject
 ) -> None:
     size = 40
@@ -64,7 +62,7 @@ def test_dropped_bits_can_only_take_small_values_for_negative(
 
 @FEW
 @given(constant=st.integers(-(2**40), 2**40), count=parties)
-def test_against_a_public_constant(tmp_path: Path, constant: int, count: int) -> None:
+def test_comparison_with_a_public_constant(tmp_path: Path, constant: int, count: int) -> None:
     values = [constant - 1, constant, constant + 1, 0, -(2**41), 2**41]
     expected = [int(value < constant) for value in values]
     assert signs(values, count, tmp_path, offset=-constant) == expected

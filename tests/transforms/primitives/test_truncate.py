@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.primitive_checks import PARTIES, run, signed
+from support.primitive_checks import PARTIES, run_on_shares, to_ring_elements
 from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
 
 
@@ -19,7 +19,11 @@ def values(seed: int) -> list[int]:
 @pytest.mark.parametrize("shift", [1, 2, 19, 20, 31, 32, 33, 40, 61])
 def test_truncation_is_the_floor_or_one_more(tmp_path: Path, shift: int, count: int) -> None:
     x = values(shift)
-    result = run(truncate(Truncation("x", shift)), count, tmp_path, x=signed(x)).total("x").view(np.int64)
+    result = (
+        run_on_shares(truncate(Truncation("x", shift)), count, tmp_path, x=to_ring_elements(x))
+        .total("x")
+        .view(np.int64)
+    )
     assert {int(r) - (v >> shift) for r, v in zip(result, x, strict=True)} <= {0, 1}
 
 
@@ -28,7 +32,7 @@ def test_truncation_is_the_floor_or_one_more(tmp_path: Path, shift: int, count: 
 def test_exact_truncation_rounds_to_the_nearest(tmp_path: Path, shift: int, count: int) -> None:
     room = 2**62 - 2 ** (shift - 1)
     x = [max(-(2**62), min(v, room - 1)) for v in values(shift)]
-    outcome = run(truncate_exactly(Truncation("x", shift)), count, tmp_path, x=signed(x))
+    outcome = run_on_shares(truncate_exactly(Truncation("x", shift)), count, tmp_path, x=to_ring_elements(x))
     assert outcome.names() == {"x"}
     expected = [(v + 2 ** (shift - 1)) >> shift for v in x]
     assert outcome.total("x").view(np.int64).tolist() == expected

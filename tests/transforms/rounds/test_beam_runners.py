@@ -15,39 +15,41 @@ import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from support.beam_runners import ENGINES, Engine, EngineError, need_tools, read_all, running
+from support.beam_runners import RUNNERS, BeamRunner, RunnerError, need_tools, read_all, started_runner
 from support.chain_party import chain, read_output, write_inputs
 from support.chain_rounds import ROUNDS, make_shards
-from support.parties import TRIPLES, deal_stores, in_parallel, joined, make_configs, write_config
+from support.parties import TRIPLES, deal_stores, in_parallel, make_configs, reconstruct, write_config
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 
 SHARDS = 16
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
-    """An engine for each of two parties."""
-    folder = tmp_path_factory.mktemp("engine")
+@pytest.fixture(scope="module", params=RUNNERS)
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BeamRunner]]:
+    """A runner for each of two parties."""
+    folder = tmp_path_factory.mktemp("runner")
     with ExitStack() as stack:
-        yield [stack.enter_context(running(request.param, folder / str(i))) for i in range(2)]
+        yield [stack.enter_context(started_runner(request.param, folder / str(i))) for i in range(2)]
 
 
-def test_shares_equal_the_bare_executors_bit_for_bit(tmp_path: Path, engine: list[Engine]) -> None:
+def test_shares_equal_the_bare_executors_bit_for_bit(tmp_path: Path, runner: list[BeamRunner]) -> None:
     held, expected = make_shards(2, SHARDS, rows=50)
     bare, _ = run_chain(tmp_path, "bare", held, [["--executor=bare"]] * 2)
-    beamed, said = run_chain(tmp_path, "beam", held, [[*engine[i].flags, f"--job_name=chain{i}"] for i in range(2)])
-    assert all(engine[i].ran(f"chain{i}", said[i]) for i in range(2))
+    beamed, said = run_chain(tmp_path, "beam", held, [[*runner[i].flags, f"--job_name=chain{i}"] for i in range(2)])
+    assert all(runner[i].ran(f"chain{i}", said[i]) for i in range(2))
     for shard, value in expected.items():
-        np.testing.assert_array_equal(joined(beamed, shard), value)
+        np.testing.assert_array_equal(reconstruct(beamed, shard), value)
         for party in range(2):
             np.testing.assert_array_equal(beamed[party][shard]["x"], bare[party][shard]["x"])
 
 
-def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(tmp_path: Path, engine: list[Engine]) -> None:
+def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(
+    tmp_path: Path, runner: list[BeamRunner]
+) -> None:
     journal = tmp_path / "journal"
-    pipeline = beam.Pipeline(options=PipelineOptions(engine[0].flags))
+    pipeline = beam.Pipeline(options=PipelineOptions(runner[0].flags))
     before, after = Note(journal, "before", sleep=0.3), Note(journal, "after")
     entered = pipeline | beam.Create(range(SHARDS)) | beam.Reshuffle() | "Before" >> beam.ParDo(before)
     _ = entered | beam.GroupByKey() | "After" >> beam.ParDo(after)
@@ -59,20 +61,19 @@ def test_no_element_leaves_a_barrier_before_all_bundles_have_reached_it(tmp_path
     assert max(times["before"]) < min(times["after"])
 
 
-def test_a_dead_peer_ends_the_run_with_one_sentence_and_its_code(tmp_path: Path, engine: list[Engine]) -> None:
+def test_a_dead_peer_ends_the_run_with_one_sentence_and_its_code(tmp_path: Path, runner: list[BeamRunner]) -> None:
     held, _ = make_shards(2, SHARDS, rows=5)
     configs = make_configs(tmp_path, exchange={"timeout_s": 5}, triples=TRIPLES)
     deal_stores([config.store_folder for config in configs.values()], chain(ROUNDS), held)
     alone = configs["payco"]
     write_inputs(alone, held[0])
-    process = start(write_config(alone, tmp_path / "payco.yaml"), *engine[0].flags)
+    process = start(write_config(alone, tmp_path / "payco.yaml"), *runner[0].flags)
     output = read_all(process)
     said = [line for line in output.splitlines() if line.startswith("error: ")]
     address = alone.peers["shop"].address
     assert process.returncode == 5, output[-3000:]
     assert len(said) == 1
-    assert said[0].startswith(f"error: the gateway of shop at {address} did not answer within 5 s")
-    assert said[0].endswith("?")
+    assert all(part in said[0] for part in ("shop", str(address), "5 s"))
     assert "run again" not in output
 
 
@@ -80,15 +81,15 @@ def test_missing_tools_are_named_in_one_sentence(tmp_path: Path, monkeypatch: py
     java = tmp_path / "java"
     java.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineError) as refusal:
+    with pytest.raises(RunnerError) as refusal:
         need_tools()
-    assert str(refusal.value) == "make test-flink needs go, java, mvn on the PATH; missing: go, mvn"
+    assert str(refusal.value).endswith("go, mvn")
 
 
 def start(file: Path, *flags: str) -> "subprocess.Popen[str]":
-    """A party as an interpreter of its own, as a user's would be: engines start workers from it."""
-    command = [sys.executable, str(HERE / "chain_party.py"), str(file), "--rounds", str(ROUNDS), *flags]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    """A party as an interpreter of its own, as a user's would be: runners start workers from it."""
+    command = [sys.executable, "-m", "support.chain_party", str(file), "--rounds", str(ROUNDS), *flags]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
@@ -118,7 +119,7 @@ def copy_seeds(folder: Path, executor: str, configs: dict[str, JobConfig]) -> No
             copied = [bare / "seed", *bare.rglob("*.arrow")]
             assert len(copied) == (1 + len(list(config.storage.glob("triples/store/corrections/0/0/*.arrow"))))
             for file in copied:
-                (config.store_folder / file.relative_to(bare)).write_bytes(file.read_bytes())
+                (config.store_folder.path / file.relative_to(bare)).write_bytes(file.read_bytes())
 
 
 class Note(beam.DoFn):

@@ -10,14 +10,14 @@ import pytest
 
 from support.chain_party import chain, read_output, write_inputs
 from support.chain_rounds import ROUNDS, SHARDS, make_shards
-from support.fault_injection import PATIENCE, in_a_process, run_chain_party
+from support.fault_injection import PATIENCE, run_chain_party, start_process
 from support.parties import (
     TRIPLES,
-    Board,
+    InMemoryExchange,
     deal_stores,
     in_parallel,
-    joined,
     make_configs,
+    reconstruct,
     run_parties,
     write_config,
 )
@@ -25,7 +25,7 @@ from veilmeans.io.exchange.connections import close_exchange
 from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.transforms.rounds.executor import run_bare
+from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.party_context import PartyContext
 
 
@@ -36,6 +36,7 @@ def finish(processes: Mapping[str, BaseProcess], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gateway", "files"])
+@pytest.mark.processes
 def test_beam_equals_bare_bit_for_bit_with_unequal_workers_and_shuffled_shards(tmp_path: Path, kind: str) -> None:
     """The bare executor's parties have the same seeds and triples in this process: shares must be equal, not only
     values. (That it works in processes of its own, too, is shown where these are killed.)"""
@@ -53,12 +54,12 @@ def test_beam_equals_bare_bit_for_bit_with_unequal_workers_and_shuffled_shards(t
             f"--direct_num_workers={i + 1}",
             "--direct_running_mode=multi_threading",
         ]
-        processes[name] = in_a_process(run_chain_party, flags, tmp_path / f"{name}.log")
+        processes[name] = start_process(run_chain_party, flags, tmp_path / f"{name}.log")
     bare = all_bare(configs, stores, held)
     finish(processes, tmp_path)
     beam = [read_output(config) for config in configs.values()]
     for shard, value in expected.items():
-        np.testing.assert_array_equal(joined(beam, shard), value)
+        np.testing.assert_array_equal(reconstruct(beam, shard), value)
         for one, other in zip(bare, beam, strict=True):
             np.testing.assert_array_equal(one[shard]["x"], other[shard]["x"])
 
@@ -67,12 +68,12 @@ def all_bare(
     configs: dict[str, JobConfig], stores: list[StoreRun], held: list[dict[int, Arrays]]
 ) -> list[dict[int, Arrays]]:
     """Everyone's shares at the end, by the bare executor over one board."""
-    board = Board()
+    board = InMemoryExchange()
     contexts = [
         replace(PartyContext(config, "chain").open(), exchange=board, triples=store)
         for config, store in zip(configs.values(), stores, strict=True)
     ]
-    states = in_parallel([lambda i=i: run_bare(chain(ROUNDS), contexts[i], held[i]) for i in range(len(contexts))])
+    states = in_parallel([lambda i=i: run_rounds(chain(ROUNDS), contexts[i], held[i]) for i in range(len(contexts))])
     for config in configs.values():
         close_exchange(config)
     return states
@@ -83,4 +84,4 @@ def test_the_bare_executor_multiplies(tmp_path: Path, parties: int) -> None:
     held, expected = make_shards(parties, shards=3, rows=20)
     states, _ = run_parties(chain(ROUNDS), held, tmp_path)
     for shard, value in expected.items():
-        np.testing.assert_array_equal(joined(states, shard), value)
+        np.testing.assert_array_equal(reconstruct(states, shard), value)

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from io import StringIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
-from support.parties import NAMES, run_parties, split
+from support.parties import NAMES, make_shares, run_parties
+from support.share_and_multiply import share_and_multiply
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Mul
 from veilmeans.schemas.arrays import Arrays, from_stream, nbytes
 from veilmeans.schemas.kmeans_config import ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.transforms.kmeans.column_sums import product_protocol
-from veilmeans.transforms.offline.requirements import Over
+from veilmeans.transforms.kmeans import job_trace
 from veilmeans.transforms.primitives.multiply import MULTIPLY
 from veilmeans.transforms.primitives.share_and_open import OPEN
-from veilmeans.transforms.rounds.interfaces import CorrelationNeed
+from veilmeans.transforms.rounds.interfaces import CorrelationNeed, Shapes
 from veilmeans.transforms.rounds.protocol import Protocol
-from veilmeans.transforms.rounds.trace import NotAffineError, Shapes, extrapolate, table, trace, trace_rows
+from veilmeans.transforms.rounds.trace import NotAffineError, StageTrace, extrapolate, trace, trace_rows
 
 
 def shapes_of(states: list[Arrays]) -> list[Shapes]:
@@ -34,7 +32,7 @@ def shapes_of(states: list[Arrays]) -> list[Shapes]:
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])
-@pytest.mark.parametrize("protocol", [product_protocol(0, 1), product_protocol(0, 1) + OPEN], ids=lambda p: p.name)
+@pytest.mark.parametrize("protocol", [share_and_multiply(0, 1), share_and_multiply(0, 1) + OPEN], ids=lambda p: p.name)
 def test_a_trace_says_the_bytes_that_a_run_sends(tmp_path: Path, parties: int, protocol: Protocol) -> None:
     states: list[Arrays] = [{"x": np.ones((7, i + 1), ring.DTYPE)} for i in range(parties)]
     _, board = run_parties(protocol, [{0: state} for state in states], tmp_path)
@@ -46,24 +44,15 @@ def test_a_trace_says_the_bytes_that_a_run_sends(tmp_path: Path, parties: int, p
 
 
 def test_a_trace_says_which_triples_are_needed() -> None:
-    traced = trace(product_protocol(0, 1), [{"x": ((7, 2), "uint64")}] * 3)
+    traced = trace(share_and_multiply(0, 1), [{"x": ((7, 2), "uint64")}] * 3)
     assert [(stage.name, stage.needs) for stage in traced] == [
         ("sums.00.share", ()),
         ("sums.01.multiply", (CorrelationNeed("", Mul(3, (7, 1))),)),
     ]
     assert traced[1].sent == (2 * 2 * 7 * 8,) * 3  # e and f of seven rows to two peers
-    chain = trace(MULTIPLY * 3, shapes_of([{"x": share, "y": share} for share in split(np.zeros(4, ring.DTYPE), 2)]))
+    shares = make_shares(np.zeros(4, ring.DTYPE), 2)
+    chain = trace(MULTIPLY * 3, shapes_of([{"x": share, "y": share} for share in shares]))
     assert [stage.needs for stage in chain] == [(CorrelationNeed("", Mul(2, (4,))),)] * 3
-
-
-@pytest.mark.parametrize(("party", "shared"), [(0, ("8.0", "80")), (1, ("16.0", "160"))])
-def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: tuple[str, str]) -> None:
-    out = StringIO()
-    shapes: list[Shapes] = [{"x": ((10, 1), "uint64")}, {"x": ((10, 2), "uint64")}]
-    Console(file=out, width=120).print(table(product_protocol(0, 1), shapes, party, rows=10))
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.getvalue().splitlines()]
-    assert ["sums.00.share", "⟨x⟩_j, uniform, to each P_j", *shared] in cells
-    assert ["sums.01.multiply", "⟨x − a⟩, ⟨y − b⟩", "16.0", "160"] in cells
 
 
 # Many rows from a few.
@@ -76,20 +65,20 @@ def test_the_table_of_a_protocol_says_what_one_party_sends(party: int, shared: t
 )
 def test_what_is_carried_on_is_what_would_be_traced(rows: int, k: int, layout: Layout, products: Any) -> None:
     kmeans = kmeans_for(layout, k, products=products)
-    block = replace(layout.row_shards()[0].block, rows=rows)
-    for work in kmeans.plan().works:
-        if work.over is Over.ROWS:
-            assert work.trace(block) == trace(work.protocol, work.shapes(block))
+    row_shapes = tuple(row_shard.shape for row_shard in layout.row_shards())
+    shapes = (row_shapes[0], *job_trace._shards_of_others(row_shapes[0], row_shapes))
+    trace_of = partial(job_trace._trace, kmeans, shapes, job_trace._column_shapes(kmeans), {}, None, None)
+    assert trace_rows(trace_of, rows, job_trace._period(kmeans)) == trace_of(rows)
 
 
 def test_shapes_that_do_not_grow_evenly_are_traced_as_they_are() -> None:
     for shape in (lambda rows: (rows * rows,), lambda rows: (rows,) * (1 + rows % 16 // 8)):
         shapes = [{"x": (shape(200), "uint64"), "y": (shape(200), "uint64")}] * 2
 
-        def of(rows: int, shape: Callable[[int], tuple[int, ...]] = shape) -> list[Shapes]:
-            return [{"x": (shape(rows), "uint64"), "y": (shape(rows), "uint64")}] * 2
+        def of(rows: int, shape: Callable[[int], tuple[int, ...]] = shape) -> tuple[StageTrace, ...]:
+            return tuple(trace(MULTIPLY, [{"x": (shape(rows), "uint64"), "y": (shape(rows), "uint64")}] * 2))
 
-        assert trace_rows(MULTIPLY, of, 200, 8) == trace(MULTIPLY, shapes)
+        assert trace_rows(of, 200, 8) == tuple(trace(MULTIPLY, shapes))
 
 
 def test_numbers_are_carried_on_through_tuples_and_dataclasses() -> None:

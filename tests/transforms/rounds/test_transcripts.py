@@ -1,9 +1,9 @@
-"""What the parties see of each other: every message of every protocol is uniform and does not depend on the secrets.
+"""Transcripts: every message of every protocol is uniform and does not depend on the secrets.
 
-Secrets and shares are fixed, and chosen as badly as can be (all zeros; one constant); seeds are fresh in each run. They
-are derived from the number of the run, so the tests give the same result each time. The parties play in step, in one
-thread, with the randomness of a real run (`AddressedRandomness` over dealt corrections). Further below, exactly and not
-by statistics: every array has a mask of its own, and no address is used twice.
+Secrets and shares are fixed, and the worst possible (all zeros; one constant); seeds differ between runs. They are
+derived from the number of the run, so the tests give the same result each time. The parties run in step, in one thread,
+with the randomness of a real run (`AddressedRandomness` over dealt corrections). Further below, exactly and not by
+statistics: every array has its own mask, and no address is used twice.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 
 from support.transcripts import (
-    LOOKED_AT,
     ROWS,
     RUNS,
+    SAMPLE,
     Case,
-    Dealt,
-    Game,
+    InMemoryStoreRun,
+    InStepRun,
     masks_of,
-    misused,
+    misused_masks,
     not_uniform,
+    record,
     related,
     seeds_of,
     states,
     two_samples,
-    watched,
 )
 from support.uniformity import LIMIT
 from veilmeans.crypto import prg, ring
@@ -36,7 +36,7 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.a2b import Decomposition, a2b
+from veilmeans.transforms.primitives.a2b import a2b
 from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
 from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
@@ -46,13 +46,13 @@ from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
 from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, together
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
 
 CONSTANT = 2**61 + 12345
 
 
 def words(parties: int, secret: int, shape: tuple[int, ...] = (ROWS,)) -> list[ring.Ring]:
-    """Shares that are not random at all: zero at all but the first; or, of another secret, sevens."""
+    """Make shares that are not random: all but the first are zero; or, for another secret, seven."""
     seven = 7 if secret else 0
     first = np.full(shape, (secret - seven * (parties - 1)) % 2**64, ring.DTYPE)
     return [first, *(np.full(shape, seven, ring.DTYPE) for _ in range(parties - 1))]
@@ -62,7 +62,7 @@ def packed(parties: int, secret: int, rows: int = ROWS) -> list[Array]:
     return [np.full(-(-rows // 8), 0xFF if secret and i == 0 else 0, np.uint8) for i in range(parties)]
 
 
-def alone(name: str, *rounds: Round) -> Protocol:
+def of_rounds(name: str, *rounds: Round) -> Protocol:
     return Protocol(name, rounds)
 
 
@@ -70,25 +70,25 @@ def on_words(parties: int, protocol: Protocol, *names: str) -> Case:
     return Case(
         protocol,
         parties,
-        lambda which, rows: states(**{name: words(parties, which * CONSTANT, (rows,)) for name in names}),
+        lambda secret, rows: states(**{name: words(parties, secret * CONSTANT, (rows,)) for name in names}),
     )
 
 
 def on_bits(parties: int, *rounds: Round) -> Case:
     return Case(
-        alone("p", *rounds),
+        of_rounds("p", *rounds),
         parties,
-        lambda which, rows: states(
-            b=packed(parties, which, rows),
-            x=words(parties, which * CONSTANT, (rows,)),
-            y=words(parties, which * 5, (rows,)),
+        lambda secret, rows: states(
+            b=packed(parties, secret, rows),
+            x=words(parties, secret * CONSTANT, (rows,)),
+            y=words(parties, secret * 5, (rows,)),
         ),
     )
 
 
 def on_distances(parties: int, k: int, tree: ArgminTree) -> Case:
-    def begin(which: int, rows: int) -> list[Arrays]:
-        rising = [words(parties, which * (CONSTANT - 1000 * i), (rows,)) for i in range(k)]
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        rising = [words(parties, secret * (CONSTANT - 1000 * i), (rows,)) for i in range(k)]
         return states(d=[np.stack(each) for each in zip(*rising, strict=True)])
 
     return Case(argmin(tree, k, parties), parties, begin)
@@ -99,21 +99,21 @@ def on_matrices(parties: int) -> Case:
     products = cross(CrossProduct("y", "d")) + cross(CrossProduct("c", "s", transposed=True))
     protocol = mask_operand(frozenset(range(parties))) + products
 
-    def begin(which: int, rows: int) -> list[Arrays]:
-        y, c = (words(parties, which * CONSTANT, shape) for shape in ((32, 32), (rows // 32, 32)))
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        y, c = (words(parties, secret * CONSTANT, shape) for shape in ((32, 32), (rows // 32, 32)))
         right = {f"y{i}": y for i in range(parties)} | {f"c{i}": c for i in range(parties)}
-        block = [shape_to_state(ShardShape(rows // 32, (32,) * parties))["block"]] * parties
-        return states(x=[np.full((rows // 32, 32), which * CONSTANT, ring.DTYPE)] * parties, block=block, **right)
+        shape = [shape_to_state(ShardShape(rows // 32, (32,) * parties))["shape"]] * parties
+        return states(x=[np.full((rows // 32, 32), secret * CONSTANT, ring.DTYPE)] * parties, shape=shape, **right)
 
     return Case(protocol.named("cross"), parties, begin)
 
 
 def on_counts(parties: int) -> Case:
-    def begin(which: int, rows: int) -> list[Arrays]:
+    def begin(secret: int, rows: int) -> list[Arrays]:
         return states(
-            s=words(parties, which * 200 * 2**20, (rows, 1)),
-            n=words(parties, which * 200, (rows,)),
-            mu=words(parties, which * 2**20, (rows, 1)),
+            s=words(parties, secret * 200 * 2**20, (rows, 1)),
+            n=words(parties, secret * 200, (rows,)),
+            mu=words(parties, secret * 2**20, (rows, 1)),
         )
 
     division = Division(8, 24)
@@ -124,16 +124,16 @@ CASES: dict[str, Case] = {
     f"{name}, M = {m}": case
     for m in (2, 3)
     for name, case in {
-        "share": Case(SHARE, m, lambda which, rows, m=m: states(x=words(m, which * CONSTANT, (rows, 1)))),
+        "share": Case(SHARE, m, lambda secret, rows, m=m: states(x=words(m, secret * CONSTANT, (rows, 1)))),
         "multiply": on_words(m, MULTIPLY, "x", "y"),
         "sign of 64 bits": on_words(m, sign(Comparison("x", "b"), m), "x"),
         "sign of 32 bits": on_words(m, sign(Comparison("x", "b", 32), m), "x"),
         "sign with dropped bits": on_words(m, sign(Comparison("x", "b", 40, drop=16, offset=-1), m), "x"),
         "inject": on_bits(m, inject("b", "x", "z")),
-        "two injections together": on_bits(m, together("both", inject("b", "x", "z"), inject("b", "y", "t"))),
+        "two injections together": on_bits(m, merge_rounds("both", inject("b", "x", "z"), inject("b", "y", "t"))),
         "b2a": on_bits(m, b2a("b", "x", "z")),
         "minimum of 5 and its value": on_distances(m, 5, ArgminTree(least="m", compare_bits=63)),
-        "a2b": on_words(m, a2b(Decomposition("x", "b"), m), "x"),
+        "a2b": on_words(m, a2b("x", "b", m), "x"),
         "truncate": on_words(m, truncate(Truncation("x", 20)), "x"),
         "truncate exactly": on_words(m, truncate_exactly(Truncation("x", 20)), "x"),
         "cross": on_matrices(m),
@@ -148,7 +148,7 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 @every_case
 def test_messages_are_uniform_alone_and_together_and_do_not_depend_on_the_secret(case: Case) -> None:
-    (public, own), (other, other_own) = (watched(case, which) for which in (0, 1))
+    (public, own), (other, other_own) = (record(case, secret) for secret in (0, 1))
     assert not_uniform(public) == []
     assert not_uniform(other) == []
     assert related(public, own) == []
@@ -157,14 +157,13 @@ def test_messages_are_uniform_alone_and_together_and_do_not_depend_on_the_secret
         f"{stage} {what}"
         for stage, arrays in public.items()
         for what, values in arrays.items()
-        if two_samples(values[:, :LOOKED_AT], other[stage][what][:, :LOOKED_AT]) > LIMIT
+        if two_samples(values[:, :SAMPLE], other[stage][what][:, :SAMPLE]) > LIMIT
     ] == []
 
 
-def test_every_message_is_looked_at() -> None:
-    """The tables above have a row for each array of each message, so that none is missed."""
+def test_every_message_is_recorded() -> None:
     for case in CASES.values():
-        public, _ = watched(case, 0, runs=1, rows=64)
+        public, _ = record(case, 0, runs=1, rows=64)
         assert list(public) == [stage.name for stage in case.protocol.stages()]
         for arrays in public.values():
             senders = {what[0] for what in arrays if "→" in what}
@@ -181,25 +180,25 @@ FAIR_RUNS = 60
 )  # fmt: skip
 def test_every_bit_is_fair_at_its_place_padding_included(name: str, rows: int) -> None:
     """Few rows, so most of a packed byte is padding. Seven deviations: passed with probability below 10^-11."""
-    public, _ = watched(CASES[f"{name}, M = 2"], 0, FAIR_RUNS, rows)
+    public, _ = record(CASES[f"{name}, M = 2"], 0, FAIR_RUNS, rows)
     for stage, arrays in public.items():
         for what, values in arrays.items():
             ones = np.unpackbits(np.ascontiguousarray(values).view(np.uint8), axis=1).sum(axis=0, dtype=int)
             assert np.abs(ones - FAIR_RUNS / 2).max() < 7 * FAIR_RUNS**0.5 / 2, (stage, what)
 
 
-# The yardstick has teeth: what is wrong with these is found, and by the test that should find it.
+# the statistics detect protocols that are wrong, each by the test that should detect it
 def broken(send: Callable[[Party, Arrays, Randomness], Arrays]) -> Case:
-    """A round that sends what it should not, and ignores what it receives."""
+    """Make a round that sends what it should not, and ignores what it receives."""
 
-    def act(party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    def send_wrong(party: Party, state: Arrays, randomness: Randomness) -> Sent:
         return Sent(state, send(party, state, randomness))
 
     def ignore(party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
         del party, inbox, randomness
         return state
 
-    return on_words(2, alone("broken", Round("r", act, ignore, "too much")), "x", "y")
+    return on_words(2, of_rounds("broken", Round("r", send_wrong, ignore, "too much")), "x", "y")
 
 
 def without_a_mask(party: Party, state: Arrays, randomness: Randomness) -> Arrays:
@@ -213,42 +212,42 @@ def with_one_mask(party: Party, state: Arrays, randomness: Randomness) -> Arrays
 
 
 def with_half_a_mask(party: Party, state: Arrays, randomness: Randomness) -> Arrays:
-    """The second half of the values has the masks of the first."""
+    """Mask the second half of the values with the masks of the first."""
     x = state["x"].reshape(2, -1)
     return {"e": x - randomness.correlated(Mul(party.count, x.shape[1:]), "a")}
 
 
 def with_a_narrow_mask(party: Party, state: Arrays, randomness: Randomness) -> Arrays:
-    """The top byte stays as it is."""
+    """Mask all but the top byte."""
     kind = Mul(party.count, state["x"].shape)
     return {"e": state["x"] ^ (randomness.correlated(kind, "a") >> np.uint64(8))}
 
 
 def with_the_product_of_the_masks(party: Party, state: Arrays, randomness: Randomness) -> Arrays:
-    """Two bits of which one is mostly clear, as a mask for XOR."""
+    """Mask by XOR with bits that are mostly zero."""
     kind = And(party.count, state["x"].shape, np.uint64)
     return {"e": state["x"] ^ (randomness.correlated(kind, "a") & randomness.correlated(kind, "b0"))}
 
 
-def test_a_missing_narrow_or_uneven_mask_is_found() -> None:
-    public, _ = watched(broken(without_a_mask), 1)
-    found = not_uniform(public)
-    assert "broken.00.r 0→all: f" in found
-    assert not any("all: e" in each for each in found)
+def test_a_missing_narrow_or_biased_mask_is_detected() -> None:
+    public, _ = record(broken(without_a_mask), 1)
+    detected = not_uniform(public)
+    assert "broken.00.r 0→all: f" in detected
+    assert not any("all: e" in each for each in detected)
     for send in (with_a_narrow_mask, with_the_product_of_the_masks):
-        assert "broken.00.r 1→all: e" in not_uniform(watched(broken(send), 1)[0])
+        assert "broken.00.r 1→all: e" in not_uniform(record(broken(send), 1)[0])
 
 
-def test_a_mask_used_twice_is_found_though_each_message_is_uniform() -> None:
-    public, own = watched(broken(with_one_mask), 1)
+def test_a_mask_used_twice_is_detected_though_each_message_is_uniform() -> None:
+    public, own = record(broken(with_one_mask), 1)
     assert not_uniform(public) == []
     assert "broken.00.r 0→all: e and 0→all: f" in related(public, own)
-    public, own = watched(broken(with_half_a_mask), 1)
+    public, own = record(broken(with_half_a_mask), 1)
     assert "broken.00.r 0→all: e: halves" in related(public, own)
 
 
-def test_a_mask_used_twice_is_found_though_all_messages_are_uniform_together() -> None:
-    """Shares of products hide themselves: only what is opened shows that they had one mask."""
+def test_a_mask_used_twice_on_shares_of_products_is_detected() -> None:
+    """Shares of products are uniform already: only the opened values show that one mask was used twice."""
 
     def reuse(party: Party, state: Arrays, randomness: Randomness) -> Sent:
         return Sent(state, with_one_mask(party, state, randomness))
@@ -258,41 +257,41 @@ def test_a_mask_used_twice_is_found_though_all_messages_are_uniform_together() -
         return state
 
     products = multiply("x", "y", "z") + multiply("x", "y", "x") + multiply("z", "y", "y")
-    public, own = watched(
-        on_words(2, (products + alone("r", Round("r", reuse, ignore, "e, f"))).named("p"), "x", "y"), 1
+    public, own = record(
+        on_words(2, (products + of_rounds("r", Round("r", reuse, ignore, "e, f"))).named("p"), "x", "y"), 1
     )
     assert not_uniform(public) == []
     assert "p.03.r opened e (add) and opened f (add)" in related(public, own)
     assert "p.03.r 0→all: e and 0→all: f" not in related(public, own)
 
 
-def test_an_opened_product_is_found_though_its_shares_are_uniform() -> None:
-    public, _ = watched(on_words(2, (MULTIPLY + OPEN).named("p"), "x", "y"), 1)
-    found = not_uniform(public)
-    assert "p.01.reveal opened x (add)" in found
-    assert all(each.startswith("p.01.reveal opened x") for each in found)
+def test_an_opened_product_is_detected_though_its_shares_are_uniform() -> None:
+    public, _ = record(on_words(2, (MULTIPLY + OPEN).named("p"), "x", "y"), 1)
+    detected = not_uniform(public)
+    assert "p.01.reveal opened x (add)" in detected
+    assert all(each.startswith("p.01.reveal opened x") for each in detected)
 
 
-def test_secrets_that_shift_a_histogram_are_told_apart() -> None:
-    one, other = (watched(broken(without_a_mask), which)[0]["broken.00.r"]["0→all: f"] for which in (0, 1))
+def test_secrets_that_change_a_histogram_are_detected() -> None:
+    one, other = (record(broken(without_a_mask), secret)[0]["broken.00.r"]["0→all: f"] for secret in (0, 1))
     assert two_samples(one, other) > LIMIT
 
 
-def test_a_mask_that_the_recipient_knows_is_found() -> None:
-    """Both parties with one seed: each can take off the other's mask."""
+def test_a_mask_that_the_recipient_knows_is_detected() -> None:
+    """All parties have one seed, so each can remove the others' masks."""
     case = CASES["sign of 64 bits, M = 3"]
     begin = case.begin(0, ROWS)
-    runs = [Game(case.protocol, begin, seeds_of(run, 1) * 3).play()["sign.00.addends0"] for run in range(RUNS)]
+    runs = [InStepRun(case.protocol, begin, seeds_of(run, 1) * 3).run()["sign.00.addends0"] for run in range(RUNS)]
     sent = np.stack([np.asarray(run.sent[0, None, "d"]).reshape(-1) for run in runs])
-    known = np.stack([run.given[1]["and.a"].reshape(-1) for run in runs])
+    known = np.stack([run.randomness[1]["and.a"].reshape(-1) for run in runs])
     assert related({"s": {"0→all: d": sent}}, {"s": {"1: and.a": known}}) == ["s 1: and.a and 0→all: d"]
 
 
 @every_case
-def test_every_array_that_is_sent_has_one_mask_of_its_own(case: Case) -> None:
+def test_every_array_that_is_sent_has_its_own_mask(case: Case) -> None:
     used = masks_of(case)
     assert used
-    assert misused(used) == []
+    assert misused_masks(used) == []
 
 
 @pytest.mark.parametrize(
@@ -300,24 +299,24 @@ def test_every_array_that_is_sent_has_one_mask_of_its_own(case: Case) -> None:
     [without_a_mask, with_one_mask, with_half_a_mask, with_the_product_of_the_masks],
     ids=lambda f: f.__name__,
 )
-def test_a_missing_a_reused_and_a_spread_mask_are_told(send: Callable[..., Arrays]) -> None:
-    assert misused(masks_of(broken(send)))
+def test_missing_reused_and_broadcast_masks_are_detected(send: Callable[..., Arrays]) -> None:
+    assert misused_masks(masks_of(broken(send)))
 
 
-Place = tuple[int, int, int, str]
+Position = tuple[int, int, int, str]
 """Party, iteration, shard, stage."""
 
 
-class Book:
-    """Every expansion of a seed: what was drawn, and where."""
+class RecordedDraws:
+    """Every expansion of a seed: the shapes that were drawn, and the positions in the run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.drawn: dict[tuple[bytes, Address, str], set[tuple[tuple[int, ...], str]]] = {}
-        self.row_shards: dict[tuple[bytes, Address, str], set[Place]] = {}
-        self.game: Game | None = None
-        monkeypatch.setattr(prg, "uniform", partial(self._note, prg.uniform))
+        self.positions: dict[tuple[bytes, Address, str], set[Position]] = {}
+        self.current: InStepRun | None = None
+        monkeypatch.setattr(prg, "uniform", partial(self._record, prg.uniform))
 
-    def _note(
+    def _record(
         self,
         uniform: Callable[..., Array],
         seed: bytes,
@@ -326,81 +325,79 @@ class Book:
         shape: Any,
         dtype: Any = ring.DTYPE,
     ) -> Array:
-        if self.game is None:
+        if self.current is None:
             return uniform(seed, address, label, shape, dtype)
         self.drawn.setdefault((seed, address, label), set()).add((shape, np.dtype(dtype).str))
-        party, stage = self.game.where
+        party, stage = self.current.at
         if party >= 0:
-            place = (party, self.game.iteration, self.game.shard, stage)
-            self.row_shards.setdefault((seed, address, label), set()).add(place)
+            position = (party, self.current.iteration, self.current.shard, stage)
+            self.positions.setdefault((seed, address, label), set()).add(position)
         return uniform(seed, address, label, shape, dtype)
 
-    def play(self, case: Case, protocol: Protocol, iterations: int = 2, shards: int = 2) -> None:
-        """One run: the same seeds in all its iterations and shards."""
+    def run(self, case: Case, protocol: Protocol, iterations: int = 2, shards: int = 2) -> None:
+        """Run all iterations and shards with the same seeds."""
         for iteration in range(iterations):
             for shard in range(shards):
                 seeds = seeds_of("addresses", case.parties)
-                self.game = Game(protocol, case.begin(1, 64), seeds, iteration, shard)
-                self.game.play()
-        self.game = None
+                self.current = InStepRun(protocol, case.begin(1, 64), seeds, iteration, shard)
+                self.current.run()
+        self.current = None
 
     def reused(self) -> list[str]:
-        """Randomness expanded in two shapes, or at two places. The mask of a fixed operand may be."""
-        wrong = [
-            f"{where} {label}: shapes {found}" for (_, where, label), found in self.drawn.items() if len(found) > 1
-        ]
-        for (_, address, label), places in self.row_shards.items():
+        """List randomness that was expanded in two shapes, or at two positions. A fixed operand's mask may be."""
+        wrong = [f"{at} {label}: shapes {shapes}" for (_, at, label), shapes in self.drawn.items() if len(shapes) > 1]
+        for (_, address, label), positions in self.positions.items():
             fixed = address.stage == "operand"
-            allowed = len({(party, shard) for party, _, shard, _ in places}) if fixed else len(places)
-            if allowed > 1:
-                wrong.append(f"{address} {label}: places {sorted(places)}")
+            distinct = len({(party, shard) for party, _, shard, _ in positions}) if fixed else len(positions)
+            if distinct > 1:
+                wrong.append(f"{address} {label}: positions {sorted(positions)}")
         return wrong
 
 
 @every_case
 def test_no_address_is_used_twice(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over iterations, shards and stages; and what the dealer expands has the parties' shapes."""
-    book = Book(monkeypatch)
-    book.play(case, case.protocol)
-    assert len({place for places in book.row_shards.values() for place in places}) >= 4 * (case.parties - 1)
-    assert book.reused() == []
+    """Cover iterations, shards and stages; and the dealer expands the same shapes as the parties."""
+    draws = RecordedDraws(monkeypatch)
+    draws.run(case, case.protocol)
+    assert len({position for positions in draws.positions.values() for position in positions}) >= 4 * (case.parties - 1)
+    assert draws.reused() == []
 
 
 @every_case
-def test_a_protocol_played_twice_in_a_row_draws_anew(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protocol_that_runs_twice_in_a_row_draws_new_randomness(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = case.begin(1, 64)
 
-    def again(party: Party, state: Arrays) -> Arrays:
+    def reset(party: Party, state: Arrays) -> Arrays:
         del state
         return begin[party.index]
 
-    book, once = Book(monkeypatch), Book(monkeypatch)
-    once.play(case, case.protocol, 1, 1)
-    book.play(case, case.protocol.then(again) + case.protocol, 1, 1)
-    assert book.reused() == []
+    twice, once = RecordedDraws(monkeypatch), RecordedDraws(monkeypatch)
+    once.run(case, case.protocol, 1, 1)
+    twice.run(case, case.protocol.then(reset) + case.protocol, 1, 1)
+    assert twice.reused() == []
     drawn, drawn_once = (
-        [label for _, address, label in each.row_shards if address.stage != "operand"] for each in (book, once)
+        [label for _, address, label in each.positions if address.stage != "operand"] for each in (twice, once)
     )
     assert sorted(drawn) == sorted(drawn_once * 2)
 
 
-def test_only_the_mask_of_a_fixed_operand_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book(monkeypatch)
-    book.play(CASES["cross, M = 3"], CASES["cross, M = 3"].protocol)
+def test_only_the_mask_of_a_fixed_operand_is_used_in_all_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = RecordedDraws(monkeypatch)
+    draws.run(CASES["cross, M = 3"], CASES["cross, M = 3"].protocol)
     lasting = {
-        (address.iteration, address.stage, label) for _, address, label in book.row_shards if address.stage == "operand"
+        (address.iteration, address.stage, label) for _, address, label in draws.positions if address.stage == "operand"
     }
     assert lasting == {(0, "operand", f"matmul.{i}.{j}.u") for i in range(3) for j in range(3) if i != j}
-    for (_, address, label), places in book.row_shards.items():
+    for (_, address, label), positions in draws.positions.items():
         if address.stage == "operand":
-            assert {party for party, *_ in places} == {int(label.split(".")[1])}
-            assert {(i, stage) for _, i, _, stage in places} == {(0, "cross.00.operand"), (1, "cross.00.operand")}
+            assert {party for party, *_ in positions} == {int(label.split(".")[1])}
+            assert {(i, stage) for _, i, _, stage in positions} == {(0, "cross.00.operand"), (1, "cross.00.operand")}
 
 
-def test_two_iterations_at_one_address_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book(monkeypatch)
+def test_two_iterations_at_one_address_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = RecordedDraws(monkeypatch)
     case = on_words(2, multiply("x", "y", "z"), "x", "y")
     same = Address("store.0", 0, "multiply.00.multiply", 0)
-    monkeypatch.setattr(Dealt, "at", lambda self, address: same)  # noqa: ARG005
-    book.play(case, case.protocol, iterations=2, shards=1)
-    assert any("places" in each for each in book.reused())
+    monkeypatch.setattr(InMemoryStoreRun, "at", lambda self, address: same)  # noqa: ARG005
+    draws.run(case, case.protocol, iterations=2, shards=1)
+    assert any("positions" in each for each in draws.reused())

@@ -1,0 +1,187 @@
+"""The names of all files and folders below a party's `storage`, each spelled here and nowhere else.
+
+  storage/
+    runs/RUN/         RunFolder      what one run keeps: agreements, checkpoints, results, the report
+    triples/STORE/    StoreFolder    a triple store: correlations, keys, and the claims of runs
+    prepared/         PreparedData   encoded shards of this party's data
+    inbox/                           messages of peers, by run (`schemas.message.MessageKey.path`)
+    scratch/                         states of shards between stages (`beam.state: scratch`)
+
+No file is read or written here; what the numbered files are is found by their names.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ASSIGNMENTS = "assignments"  # shares of the one-hot rows, as an iteration assigned them; by iteration and row shard
+CENTROIDS = "centroids"  # shares of the centroids; by iteration and column shard
+ENCRYPTED = "encrypted"  # the peers' encrypted centroids; by iteration and column shard
+OPERANDS = "operands"  # the peers' masked matrices; by row shard
+OPENED = "opened"  # each row's cluster, opened to this party; by row shard
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose files have names. Usable where the standard library takes a path."""
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class _Name:
+    """The name of a file or folder: an attribute of a folder that gives its path."""
+
+    name: str
+
+    def __get__(self, folder: Folder, kind: type[Folder]) -> Path:
+        return folder.path / self.name
+
+
+class StorageFolder(Folder):
+    """A party's `storage`."""
+
+    def run(self, name: str) -> "RunFolder":
+        """The folder of the run `name`."""
+        return RunFolder(self.path / "runs" / name)
+
+    stores = _Name("triples")  # the folder of all triple stores
+
+    def store(self, name: str) -> "StoreFolder":
+        """The folder of the triple store `name`."""
+        return StoreFolder(self.stores / name)
+
+    @property
+    def prepared(self) -> "PreparedData":
+        """Encoded shards of this party's data."""
+        return PreparedData(self.path / "prepared")
+
+    inbox = _Name("inbox")  # the folder in which the gateway stores the peers' messages
+    scratch = _Name("scratch")  # the folder in which states wait between stages, unless `scratch` names another
+    link_clock = _Name("link.clock")  # the clock that this party's processes share to slow a link (`exchange.shape`)
+
+    def measured_costs(self, scheme: str, bits: int) -> Path:
+        """The costs of homomorphic operations, as measured on this machine."""
+        return self.path / f"costs-{scheme}-{bits}.json"
+
+
+class RunFolder(Folder):
+    """The folder of what one party keeps of one run."""
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    def terms(self, sender: str, recipient: str) -> Path:
+        """The terms that `sender` sent to `recipient` at the handshake: the run is bound to them."""
+        return self.path / f"bound.{sender}-to-{recipient}.json"
+
+    joint_scaling = _Name("scale.json")  # the opened statistics of all parties' rows (`normalise.aggregate`)
+    checkpoints = _Name("checkpoints")  # the folder of all checkpoints
+
+    def checkpoint(self, iterations: int) -> Path:
+        """The checkpoint after so many iterations."""
+        return self.checkpoints / f"{iterations}.arrow"
+
+    def checkpoint_numbers(self) -> list[int]:
+        """The numbers of iterations after which there are checkpoints, ascending."""
+        return _numbers(self.checkpoints, ".arrow")
+
+    def shares(self, kind: str) -> Path:
+        """The folder of one kind of kept arrays: OPERANDS, OPENED, or another kind and an iteration ("centroids/7")."""
+        return self.path / kind
+
+    def shard(self, kind: str, number: int) -> Path:
+        """The arrays of one kind of one row or column shard."""
+        return self.shares(kind) / f"{number}.arrow"
+
+    def shard_numbers(self, kind: str) -> list[int]:
+        """The shards of which arrays of one kind are kept, ascending."""
+        return _numbers(self.shares(kind), ".arrow")
+
+    dropped = _Name("collected")  # the iteration before which the messages of this run were dropped from the inbox
+    finished = _Name("finished.json")  # the facts about a run after its iterations, for a later prediction or opening
+    assignments = _Name("assignments.parquet")  # each row's cluster, if it was opened to this party
+    centroids = _Name("centroids.parquet")  # the centroids in original units, if they were opened to this party
+    result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
+    report = _Name("report.json")  # the run's costs and its history
+    html_report = _Name("report.html")  # the report as a page
+    farewell = _Name("farewell")  # a mark: every party has what it needs, so nobody has to send again
+    dealer_seed = _Name("dealer.seed")  # the seed of the dealer's randomness for a triple store (0600), at the dealer
+
+
+class StoreFolder(Folder):
+    """One party's part of a triple store."""
+
+    manifest = _Name("manifest.json")  # the store's parameters; written last: a store without it is not complete
+    seed = _Name("seed")  # the seed from which this party expands its shares (0600)
+    claims = _Name("claims")  # the folder of claims: which run has used which number of the store
+
+    def claim(self, number: int) -> Path:
+        """The claim of one number by one run."""
+        return self.claims / f"{number}.json"
+
+    def claim_numbers(self) -> list[int]:
+        """All numbers that were claimed, ascending."""
+        return _numbers(self.claims, ".json")
+
+    def unfinished_claim(self, number: int, run: str) -> Path:
+        """A claim while it is written."""
+        return self.claims / f"{number}.{run}.part"
+
+    all_corrections = _Name("corrections")  # the folder of the dealer's corrections
+
+    def corrections(self, number: int, iteration: int, shard: int) -> Path:
+        """The dealer's corrections for one shard of one iteration of the run with this number."""
+        return self.all_corrections / str(number) / str(iteration) / f"{shard}.arrow"
+
+    all_ciphertexts = _Name("ciphers")  # the folder of ciphertexts that were made beforehand
+
+    def ciphertexts(self, number: int, iteration: int, shard: int) -> Path:
+        """The ciphertexts made beforehand for one shard of one iteration of the run with this number."""
+        return self.all_ciphertexts / str(number) / str(iteration) / f"{shard}.arrow"
+
+    he_key = _Name("cipher.key")  # this party's homomorphic key pair (0600)
+    he_seed = _Name("cipher.seed")  # the seed of masks and of the randomness of ciphertexts (0600)
+
+    def peer_key(self, peer: str) -> Path:
+        """A peer's public homomorphic key, as it was sent when the store was made."""
+        return self.path / f"cipher.{peer}.pub"
+
+
+class PreparedData(Folder):
+    """The folder of a party's encoded data, by digests of what they depend on."""
+
+    def encoded(self, digest: str) -> "EncodedFolder":
+        """One source, normalised and encoded in one way."""
+        return EncodedFolder(self.path / f"prepared-{digest}")
+
+    def all_encoded(self) -> "list[EncodedFolder]":
+        """All complete folders of encoded shards."""
+        return [EncodedFolder(file.parent) for file in self.path.glob("prepared-*/manifest.json")]
+
+
+class EncodedFolder(Folder):
+    """Encoded shards of one source."""
+
+    manifest = _Name("manifest.json")  # the number of rows and columns; written last, as a store's manifest
+
+    def rows(self, shard: int) -> Path:
+        """The values of one row shard."""
+        return self.path / f"{shard:06d}.rows.arrow"
+
+    def ids(self, shard: int) -> Path:
+        """The ids of one row shard's rows."""
+        return self.path / f"{shard:06d}.ids.arrow"
+
+
+def _numbers(folder: Path, suffix: str) -> list[int]:
+    """The numbers of the files that are named by one; files with other names are ignored."""
+    names = [file.stem for file in folder.glob(f"*{suffix}")]
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())

@@ -1,0 +1,164 @@
+"""The inbox: a message is stored completely or not at all, and two different ones never under one key."""
+
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.fault_injection import PATIENCE, chain_message, files_below
+from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.io.exchange.inbox import MessageStore
+from veilmeans.schemas.errors import RefusedError, StorageError
+from veilmeans.schemas.message import Header, MessageKey
+
+SENT = chain_message()
+
+
+def receive(inbox: MessageStore, sent: Outgoing, header: Header | None = None, replaceable: bool = False) -> None:
+    """Receive a message in one part."""
+    incoming = inbox.receive(sent.key, header or Header.of(sent.payload), replaceable)
+    try:
+        incoming.write(sent.payload)
+        incoming.commit()
+    finally:
+        incoming.abandon()
+
+
+def other(value: int) -> Outgoing:
+    """Another message under the same key."""
+    return Outgoing.of(SENT.key, {"e": np.full(3, value, np.uint64)})
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> MessageStore:
+    return MessageStore(tmp_path / "inbox")
+
+
+def test_a_message_is_found_once_it_is_committed(inbox: MessageStore) -> None:
+    assert inbox.find(SENT.key) is None
+    assert inbox.wait(SENT.key, 0) is None
+    incoming = inbox.receive(SENT.key, Header.of(SENT.payload), replaceable=False)
+    incoming.write(SENT.payload.slice(0, 100))
+    assert not incoming.complete
+    assert inbox.find(SENT.key) is None
+    incoming.write(SENT.payload.slice(100))
+    assert incoming.complete
+    incoming.commit()
+    payload = inbox.find(SENT.key)
+    assert payload is not None
+    assert payload.equals(SENT.payload)
+    assert files_below(inbox.folder) == [SENT.key.path]
+
+
+def test_a_thread_that_waits_is_woken_by_a_message_and_by_a_refusal(inbox: MessageStore) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(inbox.wait, SENT.key, PATIENCE)
+        receive(inbox, SENT)
+        assert waiting.result(PATIENCE).equals(SENT.payload)
+        refused = pool.submit(inbox.wait, chain_message(number=1).key, PATIENCE)
+        inbox.refuse("test", RefusedError("a reason"))
+        assert isinstance(refused.exception(PATIENCE), RefusedError)
+
+
+@pytest.mark.parametrize("size", [len(SENT.payload.to_pybytes()) - 1, 10])
+def test_a_message_longer_than_announced_is_refused(inbox: MessageStore, size: int) -> None:
+    with pytest.raises(RefusedError, match="longer than"):
+        receive(inbox, SENT, Header(size, Header.of(SENT.payload).digest))
+    assert files_below(inbox.folder) == []
+
+
+def test_a_truncated_or_altered_message_is_refused(inbox: MessageStore) -> None:
+    half = Outgoing(SENT.key, SENT.payload.slice(0, 100))
+    for message, header in ((half, Header.of(SENT.payload)), (SENT, Header(SENT.payload.size, bytes(32)))):
+        with pytest.raises(RefusedError, match="from shop to payco"):
+            receive(inbox, message, header)
+    assert files_below(inbox.folder) == []
+
+
+def test_the_same_message_again_is_ignored_and_another_is_refused_unless_it_is_replaceable(inbox: MessageStore) -> None:
+    receive(inbox, SENT)
+    receive(inbox, SENT)
+    with pytest.raises(RefusedError, match="shop sent two different messages"):
+        receive(inbox, other(1))
+    receive(inbox, other(2), replaceable=True)
+    assert inbox.header(SENT.key) == Header.of(other(2).payload)
+
+
+def test_of_two_different_messages_at_the_same_time_one_is_refused(
+    inbox: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If there were no lock, both would see that the place is free: each waits until the other has looked, too."""
+    looked = threading.Barrier(2)
+    header = MessageStore.header
+
+    def slow(self: MessageStore, key: MessageKey) -> Header | None:
+        stored = header(self, key)
+        with suppress(threading.BrokenBarrierError):
+            looked.wait(1.0)
+        return stored
+
+    monkeypatch.setattr(MessageStore, "header", slow)
+
+    def put(value: int) -> str:
+        try:
+            receive(inbox, other(value))
+        except RefusedError:
+            return "refused"
+        return "stored"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(put, [1, 2])) == ["refused", "stored"]
+
+
+@pytest.mark.parametrize("keep", [0, 30, 100])
+def test_a_message_torn_by_a_power_cut_is_refused_until_it_is_sent_again(inbox: MessageStore, keep: int) -> None:
+    receive(inbox, SENT)
+    file = inbox.folder / SENT.key.path
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(RefusedError, match="truncated"):
+        inbox.find(SENT.key)
+    receive(inbox, SENT)
+    assert inbox.find(SENT.key) is not None
+
+
+def test_a_refusal_ends_a_run_until_it_is_forgotten(inbox: MessageStore) -> None:
+    receive(inbox, SENT)
+    inbox.refuse("test", RefusedError("a reason"))
+    with pytest.raises(RefusedError, match="a reason"):
+        inbox.find(SENT.key)
+    inbox.forget_refusal("test")
+    assert inbox.find(SENT.key) is not None
+
+
+def test_messages_of_finished_iterations_are_dropped(inbox: MessageStore) -> None:
+    messages = [chain_message(iteration=i, number=n) for i in (0, 1, 2) for n in (0, 1)]
+    for each in messages:
+        receive(inbox, each)
+    assert inbox.drop_messages("test", before=2) == 4
+    assert files_below(inbox.folder) == sorted(each.key.path for each in messages[4:])
+    assert inbox.drop_messages("test", before=None) == 2
+    assert inbox.drop_messages("unknown", before=None) == 0
+
+
+@pytest.mark.parametrize("step", ["mkdir", "open", "replace"])
+def test_a_disk_full_at_any_step_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    inbox = MessageStore(tmp_path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, step, fail)
+    with pytest.raises(StorageError, match=f"{tmp_path} is full"):
+        receive(inbox, SENT)
+    with pytest.raises(StorageError, match="is full"):
+        inbox.refuse("test", RefusedError("a reason"))
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=f"{tmp_path}/file/inbox"):
+        MessageStore(tmp_path / "file/inbox")

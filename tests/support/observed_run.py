@@ -1,0 +1,242 @@
+"""Runs in which no party drops a message, a state or a share: everything that it ever had on disk can be read.
+
+From all parties' shares together, the tests know what is hidden from each: values, centroids, distances, assignments,
+sums and counts of every iteration.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from support.commands import redirect_output
+from support.fault_injection import PATIENCE, start_process
+from support.leak_search import CLUSTERS, Evidence, Secrets, evidence_of, related_forms
+from support.parties import NAMES, write_config
+from support.run_results import data_layout, opened_labels, read_checkpoint
+from support.worlds import World, make_world
+from veilmeans.crypto import bits, ring
+from veilmeans.io.exchange.file_exchange import FileExchange
+from veilmeans.io.exchange.inbox import MessageStore
+from veilmeans.io.storage.checkpoints import Checkpoints
+from veilmeans.io.storage.encoded_shards import load_encoded_data, read_rows
+from veilmeans.io.storage.scratch import Scratch
+from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
+from veilmeans.schemas.arrays import Array
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+
+ROWS, ITERATIONS, ROWS_PER_SHARD = 320, 2, 128
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A kind of run to observe."""
+
+    parties: int
+    vertical: bool
+    kind: str
+    rounds: str
+    normalise: Mapping[str, Any]
+    reveal: Mapping[str, Any]
+    values_per_column_shard: int = 1 << 18
+
+    def make(self, folder: Path) -> World:
+        job = {
+            "layout": "vertical" if self.vertical else "horizontal",
+            "clusters": CLUSTERS,
+            "max_iter": ITERATIONS,
+            "tol": 1e-9,
+            "normalise": self.normalise,
+            "init": {"seed": 5},
+            "reveal": self.reveal,
+        }
+        beam = {"rows_per_shard": ROWS_PER_SHARD, "rounds": self.rounds, "state": "scratch"}
+        beam["values_per_column_shard"] = self.values_per_column_shard
+        return make_world(folder, income_tables(self.parties, self.vertical), job, self.kind, beam)
+
+    def may_know(self, party: str, result: str) -> bool:
+        return party in self.reveal.get(result, ())
+
+
+def income_tables(parties: int, vertical: bool) -> list[pa.Table]:
+    """Values of many digits, none of which occurs twice, in clusters that overlap."""
+    rng = np.random.default_rng(11)
+    centroids = rng.uniform(3e4, 9e4, (CLUSTERS, 6))
+    rows = centroids[rng.integers(0, CLUSTERS, ROWS)] + rng.normal(0, 9e3, (ROWS, 6))
+    if vertical:
+        cuts = {2: [2], 3: [1, 3]}[parties]
+        columns = np.split(np.arange(6), cuts)
+        return [pa.table({f"income_{i}_of_last_year": rows[:, i] for i in part}) for part in columns]
+    cuts = {2: [128], 3: [64, 128]}[parties]
+    return [pa.table({f"income_{i}": part[:, i] for i in range(3)}) for part in np.split(rows, cuts)]
+
+
+def train_and_keep_everything(world: World) -> None:
+    """Train with a process for each party that drops nothing and logs everything."""
+    processes = {}
+    for name, config in world.parties.items():
+        file = write_config(config, world.folder / name / "config.yaml")
+        processes[name] = start_process(_train_and_keep_everything, file, world.folder / name / "log")
+    for process in processes.values():
+        process.join(PATIENCE)
+        if process.exitcode is None:
+            process.kill()
+    logs = {name: (world.folder / name / "log").read_text() for name in processes}
+    assert {name: process.exitcode for name, process in processes.items()} == dict.fromkeys(processes, 0), logs
+
+
+def _train_and_keep_everything(file: Path, log: Path) -> None:
+    from veilmeans.pipelines.cli.main import main
+
+    redirect_output(log)
+    os.environ["VEILMEANS_DEBUG"] = "1"
+    for kind, method in DROPPING:
+        setattr(kind, method, lambda *_, **__: 0)
+    sys.argv = ["veilmeans", "-v", "train", "--config", str(file)]
+    main()
+
+
+DROPPING = (
+    (MessageStore, "drop_messages"), (FileExchange, "drop_messages"), (Checkpoints, "drop"), (Scratch, "drop"),
+    (Scratch, "clear"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ObservedRun:
+    """A finished run in which nothing was dropped. Everyone's secrets can be put together here."""
+
+    scenario: Scenario
+    world: World
+    _computed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def parties(self) -> list[str]:
+        return list(self.world.parties)
+
+    @property
+    def steps(self) -> KMeansSteps:
+        return kmeans_steps(self.world[NAMES[0]])
+
+    def evidence(self, party: str) -> Evidence:
+        """Everything that a party has."""
+        if party not in self._computed:
+            self._computed[party] = evidence_of(self.world[party], self.world.folder)
+        return self._computed[party]
+
+    def allowed_places(self, party: str) -> list[str]:
+        """Patterns of the places where the reveal policy puts what this party may know."""
+        may = {result: self.scenario.may_know(party, result) for result in ("assignments", "centroids", "inertia")}
+        files = ["/opened/", "/assignments.parquet"] if may["assignments"] else []
+        files += ["/centroids.parquet"] if may["centroids"] else []
+        if may["centroids"] and self.scenario.reveal.get("columns") == "all":
+            files += [r"message .*reveal-centroids.*: (shift|factor|names): "]
+        return files + (["/result.json"] if may["inertia"] else [])
+
+    def values(self, party: str) -> Array:
+        """A party's normalised rows as ring elements."""
+        folders = self.world[party].storage_folder.prepared.all_encoded()
+        (prepared,) = filter(None, (load_encoded_data(each.path) for each in folders))
+        return np.concatenate([read_rows(prepared.folder, i).toarray() for i in range(prepared.shards)])
+
+    def raw(self, party: str) -> Array:
+        """A party's rows as they are in its data file."""
+        table = pq.read_table(self.world.data(party))
+        return np.column_stack([column.to_numpy() for column in table.columns])
+
+    def secrets(self, *parties: str) -> Secrets:
+        """The values and texts that must be hidden from these parties, even if they pool what they have."""
+        key = f"secrets {parties}"
+        if key not in self._computed:
+            self._computed[key] = self._secrets(*parties)
+        return self._computed[key]
+
+    def _secrets(self, *parties: str) -> Secrets:
+        others = [name for name in self.parties if name not in parties]
+        theirs = [form for name in others for form in related_forms(self.values(name))]
+        own = [form for name in parties for form in related_forms(self.values(name))]
+        public = np.array([0, 1, 2, 1 << 20, 1 << 21], np.uint64)
+        known = np.concatenate([*own, public, -public])
+        words = np.setdiff1d(np.concatenate([*theirs, *self.intermediates()]), known)
+        reals = np.concatenate([self.raw(name).reshape(-1) for name in others])
+        if self.scenario.normalise.get("aggregate"):  # a column's extremes are opened to all
+            every = np.concatenate([self.raw(name) for name in self.parties])
+            reals = np.setdiff1d(reals, [every.min(axis=0), every.max(axis=0)])
+        normal = np.concatenate([self.values(name).reshape(-1) for name in others]).view(np.int64) / 2**20
+        reals = np.concatenate([reals, np.setdiff1d(normal, [0, 1])])
+        texts = [text for name in others for text in self._texts(name)]
+        return Secrets(words, reals, [label for labels in self.labels() for label in labels], texts)
+
+    def _texts(self, party: str) -> Iterator[bytes]:
+        """Names of a party's own columns, the path of its data, and its keys."""
+        yield f"{party}/data.parquet".encode()
+        if self.scenario.vertical:
+            yield from (name.encode() for name in pq.read_schema(self.world.data(party)).names)
+        yield from self.keys(party)
+
+    def keys(self, party: str) -> Iterator[bytes]:
+        """Parts of a party's secret files, as bytes and in hexadecimal."""
+        config = self.world[party]
+        for file in (config.seed, config.store_folder.seed, config.key):
+            content = file.read_bytes()
+            middle = content[len(content) // 2 :][:24]
+            yield from (middle, middle.hex().encode())
+
+    def labels(self) -> list[list[Array]]:
+        """For each iteration, the clusters of each row shard's rows."""
+        if "labels" not in self._computed:
+            done = range(1, ITERATIONS + 1)
+            self._computed["labels"] = [opened_labels(self.world.parties, iterations) for iterations in done]
+        return self._computed["labels"]
+
+    def opened(self, name: str, iterations: int) -> Array:
+        """Open an array of the checkpoint after so many iterations from everyone's shares."""
+        return ring.total([read_checkpoint(config, iterations)[name] for config in self.world.parties.values()])
+
+    def rows(self) -> Array:
+        """Everyone's rows and columns as ring elements."""
+        return np.concatenate([self.values(name) for name in self.parties], axis=1 if self.scenario.vertical else 0)
+
+    def distances(self, iterations: int = 0) -> Array:
+        """D' (k × n) of the iteration after so many."""
+        mu, u = self.opened("mu", iterations), self.opened("u", iterations)
+        return u[:, None] - np.uint64(2) * (mu @ self.rows().T)
+
+    def intermediates(self) -> list[Array]:
+        """Everything that a run computes on the way, in the clear."""
+        if "intermediates" not in self._computed:
+            self._computed["intermediates"] = [array.reshape(-1) for array in self._intermediates()]
+        return self._computed["intermediates"]
+
+    def _intermediates(self) -> Iterator[Array]:
+        x = self.rows()
+        starts = np.cumsum([0, *(each.shape.rows for each in data_layout(self.world[NAMES[0]]).row_shards())])
+        for iterations in range(ITERATIONS + 1):
+            mu, u = self.opened("mu", iterations), self.opened("u", iterations)
+            yield from (*related_forms(mu), u)
+            np.testing.assert_array_equal(u, ring.total(list((mu * mu).T)))
+        for iterations, labels in enumerate(self.labels()):
+            distances = self.distances(iterations)
+            assert (distances.view(np.int64).argmin(axis=0) == np.concatenate(labels)).mean() > 0.99
+            yield distances
+            yield from self._differences(distances)
+            hot = (np.concatenate(labels) == np.arange(CLUSTERS)[:, None]).astype(np.uint64)
+            for start, end in [(0, ROWS), *pairwise(starts)]:
+                yield hot[:, start:end] @ x[start:end]
+                yield hot[:, start:end].sum(axis=1, dtype=np.uint64)
+
+    def _differences(self, distances: Array) -> Iterator[Array]:
+        """Differences of each pair of clusters' distances; also as comparisons cut them, two neighbours in a word."""
+        for i, j in combinations(range(CLUSTERS), 2):
+            difference = distances[i] - distances[j]
+            yield from (difference, -difference)
+            short = (difference >> np.uint64(self.steps.tree.drop)).astype(np.uint32)
+            for each in (short, bits.reverse_index(short)):
+                yield from (each.view(np.uint64), each[1:-1].view(np.uint64))

@@ -1,0 +1,98 @@
+"""The shapes of what parties load from their disks, from public parameters alone: one mapping for each party.
+
+Arrays that are public, such as a shard's shape, are given as they are.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from veilmeans.crypto import bits, ring
+from veilmeans.crypto.he.product_parameters import HEProductParameters
+from veilmeans.crypto.wide_ring import WORDS
+from veilmeans.schemas.arrays import Array
+from veilmeans.schemas.layout import ShardShape
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.products.cross_product import shape_to_state
+from veilmeans.transforms.products.he_product import csr_to_state
+from veilmeans.transforms.rounds.interfaces import Shape, Shapes
+
+COLUMN_NAME_LENGTH = 8
+"""Letters of a column's name, where names are opened and not known yet."""
+
+
+def matrix_to_mask(_steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return [{"x": ((shape.rows, width), "uint64"), **shape_to_state(shape)} for width in shape.widths]
+
+
+def distance_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    k, d = steps.k, steps.layout.total_features
+    centroids: Shapes = {"mu": ((k, d), "uint64"), "u": ((k,), "uint64")}
+    return [{**each, **centroids} for each in _operands(shape, steps.engines.distance)]
+
+
+def update_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return _operands(shape, steps.engines.update)
+
+
+def _operands(shape: ShardShape, engines: Sequence[HEProductParameters | None]) -> Sequence[Shapes]:
+    """Each party's own matrix and the masked matrices of others; a sparse matrix is traced without its nonzeros."""
+    dense: list[tuple[Shape, str]] = [((shape.rows, width), "uint64") for width in shape.widths]
+    empty = csr_to_state(csr_array((shape.rows, 0), dtype=ring.DTYPE))
+    masked = {i: dense[i] for i, engine in enumerate(engines) if engine is None}
+    return [
+        {
+            **shape_to_state(shape),
+            **({"x": dense[i]} if engine is None else empty),
+            **{f"e{owner}": matrix for owner, matrix in masked.items() if owner != i},
+        }
+        for i, engine in enumerate(engines)
+    ]
+
+
+def column_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return [{"mu": ((steps.k, *shape.widths), "uint64")}] * steps.layout.parties
+
+
+def column_range(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    (width,) = shape.widths
+    return [{"columns": np.array([shape.start, shape.start + width])}] * steps.layout.parties
+
+
+def extremes(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    """Lowest and highest value of each column."""
+    return [{"x": ((2, steps.layout.total_features), "uint64")}] * steps.layout.parties
+
+
+def moments(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    """Σ x and Σ x² of each column."""
+    return [{"x": ((WORDS, 2, steps.layout.total_features), "uint64")}] * steps.layout.parties
+
+
+def squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    return [{"x2": ((1,), "uint64")}] * steps.layout.parties
+
+
+def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    """All rows in the first cluster, by the first party's share: opened assignments are checked to be one-hot."""
+    layout, width = steps.layout, bits.padded_count(shape.rows) // 8
+    owner = layout.parties if layout.vertical else int(np.argmax(shape.widths))
+    shares: list[Array] = [np.zeros((steps.k, width), np.uint8) for _ in range(layout.parties)]
+    shares[0][0] = 0xFF
+    public = {"rows": np.array([shape.rows]), "owner": np.array([owner])}
+    return [{"c": share, **public} for share in shares]
+
+
+def results(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    """Shares of centroids and inertia, and each party's scales and column names, whose length is estimated."""
+    layout = steps.layout
+    shares: Shapes = {"mu": ((steps.k, layout.total_features), "uint64"), "inertia": ((1,), "uint64")}
+    return [
+        {
+            **shares,
+            **dict.fromkeys(("shift", "factor"), ((d,), "float64")),
+            "names": ((d * (COLUMN_NAME_LENGTH + 1) - 1,), "uint8"),
+        }
+        for d in layout.features
+    ]
