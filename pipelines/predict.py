@@ -32,9 +32,8 @@ def run_predict(config: JobConfig) -> Path:
     return run_kmeans(config, True, _assign)
 
 
-def _assign(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
+def _assign(_exchange: Exchange, ready: CheckedRun, job: PartyJob, _data: EncodedData, report: RunReport) -> int:
     """Assign all rows in one pipeline, unless that was done before."""
-    del exchange, prepared
     config, context, model = ready.config, job.context.open(), ready.model
     done = newest_checkpoint(config, job)
     if done >= 1:

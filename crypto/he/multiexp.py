@@ -21,8 +21,7 @@ Integers = NDArray[np.int64]
 ROWS_PER_CHUNK = 1 << 12
 """Rows whose factors are listed at the same time."""
 _MAX_WINDOW = 16
-_OBJECT_BYTES = 64
-"""Bytes of a residue in a list beyond its digits."""
+_OBJECT_BYTES = 64  # bytes of a residue in a list beyond its digits
 _ONE = mpz(1)
 
 

@@ -18,8 +18,7 @@ from gmpy2 import mpz
 SCHEME = "paillier"
 MIN_BITS = 256
 """Shortest n. Far too short to be safe: the configuration requires more."""
-_EXTRA_BITS = 64
-"""A random number this much longer than n is nearly uniform mod n."""
+_EXTRA_BITS = 64  # a random number this much longer than n is nearly uniform mod n
 _PRIMALITY_ROUNDS = 40
 
 

@@ -11,8 +11,7 @@ from veilmeans.pipelines.local.party_frames import PartyFrames
 from veilmeans.pipelines.local.party_processes import CONFIG, free_addresses, new_folder
 
 RUN = "fit"
-_TIMEOUT_S = 600
-"""Seconds that a party waits for another: when one fails, all are ended anyway."""
+_TIMEOUT_S = 600  # seconds that a party waits for another: when one fails, all are ended anyway
 
 
 def write_trial_training(folder: Path, frames: PartyFrames, job: Mapping[str, Any]) -> tuple[str, ...]:

@@ -23,9 +23,8 @@ def counting_shards(what: str, total: int, console: Console | None = None) -> It
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(what, total=total)
 
-    def count_shard(iteration: int, stage: str, shard: int, sent: int) -> None:
+    def count_shard(*_details: object) -> None:
         nonlocal done
-        del iteration, stage, shard, sent
         with lock:
             done += 1
         bar.update(task, completed=done)

@@ -16,10 +16,8 @@ from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin_tree import ArgminTree
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 
-_ROOM = 62
-"""Values that are multiplied or truncated stay below 2^62."""
-_COUNT_BITS = 30
-"""Counts that can be divided by are below 2^30."""
+_ROOM = 62  # values that are multiplied or truncated stay below 2^62
+_COUNT_BITS = 30  # counts that can be divided by are below 2^30
 _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
 
@@ -170,10 +168,8 @@ def _shown(interval: tuple[float, float]) -> str:
     return f"[{interval[0]:g}, {interval[1]:g}]"
 
 
-_FEW_ROWS = 1 << 17
-"""Up to this many rows an iteration is one element."""
-_ITERATIONS = 10
-"""Iterations in one pipeline, where each is one call."""
+_FEW_ROWS = 1 << 17  # up to this many rows an iteration is one element
+_ITERATIONS = 10  # iterations in one pipeline, where each is one call
 
 
 def runs_in_one_call(config: JobConfig, kmeans: KMeansSteps) -> bool:

@@ -185,8 +185,7 @@ KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
-_NOT_STOPPED = np.zeros(1, np.uint8)
-"""The stop bit of a checkpoint that no iteration has written."""
+_NOT_STOPPED = np.zeros(1, np.uint8)  # the stop bit of a checkpoint that no iteration has written
 
 
 # a prediction's first and last checkpoint

@@ -37,8 +37,7 @@ from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyCon
 from veilmeans.transforms.rounds.protocol import Protocol, Stage
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage
 
-_DELIVERY_BYTES = 32 << 20
-"""Messages are delivered when this much has gathered, and at the end of each bundle."""
+_DELIVERY_BYTES = 32 << 20  # messages are delivered when this much has gathered, and at the end of each bundle
 
 
 @dataclass

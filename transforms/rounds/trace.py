@@ -105,8 +105,7 @@ class ShapeRecorder:
         return self.he_operations
 
 
-_MOST_PERIODS = 16
-"""Up to so many periods, rows are traced as they are."""
+_MOST_PERIODS = 16  # up to so many periods, rows are traced as they are
 
 
 @dataclass(frozen=True)
