@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+_TESTS = Path(__file__).parent
+_ROOMS = ("runs", "pipelines", "transforms", "io", "crypto", "schemas", "documents")
 _running: list[pytest.Item] = []
 """The test that runs now, with its fixtures."""
 
@@ -27,13 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files first whose tests start processes, those with the most such tests foremost.
+    """Put files first that take long, so that no test process is left with one at the end.
 
-    They take the longest: so no test process is left with a long file at the end.
+    Those are files with the most tests that start processes, then those of whole runs and of the upper rooms.
     """
     functions = {(item.path, getattr(item, "originalname", item.name)) for item in items if _is_marked(item)}
-    expensive = Counter(path for path, _ in functions)
-    items.sort(key=lambda item: -expensive[item.path])
+    processes = Counter(path for path, _ in functions)
+    items.sort(key=lambda item: (-processes[item.path], _ROOMS.index(item.path.relative_to(_TESTS).parts[0])))
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,8 @@ from sklearn import datasets
 from sklearn.metrics import adjusted_rand_score
 
 from support.data_sets import SHARED, normalised, shared
-from support.kmeans_in_memory import TOLERANCE, horizontal, kmeans_for, run_kmeans, vertical
+from support.kmeans_in_memory import horizontal, kmeans_for, run_kmeans, vertical
+from support.lloyd_checks import TOLERANCE
 from support.parties import make_configs
 from support.worlds import changed_config
 from veilmeans.crypto import fixed_point as fixed

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
-from math import ceil, log2
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,7 +34,6 @@ from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.kmeans.iteration import iterate, mask_operands, predict_rows, write_first_centroids
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, read_centroids, total_of
-from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
 from veilmeans.transforms.offline.dealer import deal_corrections
@@ -81,10 +79,6 @@ def make_ciphers(
 
 Labels = NDArray[np.intp]
 Integers = NDArray[np.int64]
-TOLERANCE = 2.0**-16
-"""How far a centroid may be from float64 Lloyd's, in every coordinate."""
-_HALF = 2.0**-21
-"""What is lost when a number is rounded to 20 fractional bits, at most."""
 
 
 def vertical(rows: int, features: Sequence[int], rows_per_shard: int) -> Layout:
@@ -395,79 +389,3 @@ def _opened_labels(shares: Sequence[Array], rows: int) -> Labels:
     hot = bits.unpack_rows(reduce(np.bitwise_xor, shares), rows)
     assert (hot.sum(axis=0) == 1).all()
     return hot.argmax(axis=0)
-
-
-def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations: int) -> list[Iteration]:
-    """Run it, and hold every iteration against float64 Lloyd from the same start on the same, unrounded rows.
-
-    1. On the parties' own fixed-point numbers assignments are exact, but for near-ties: the chosen centroid is
-       farther than the nearest by less than (M − 1)·2^(drop−40) for each of the tree's ⌈log2 k⌉ levels.
-    2. Rows that Lloyd puts elsewhere are near-ties for Lloyd, too, but for what rounding adds. Lloyd then continues
-       with these rows where the parties have put them.
-    3. Centroids are within 2^-16 of Lloyd's.
-    """
-    found = run_kmeans(kmeans, rows, start, iterations)
-    before, secure = np.asarray(start, np.float64), fixed.decode(fixed.encode(start))
-    for iteration in found:
-        assert_near_ties_only(kmeans, rows, secure, iteration.labels)
-        after = lloyd_with(kmeans, rows, before, secure, iteration)
-        np.testing.assert_allclose(iteration.centroids, after, rtol=0, atol=TOLERANCE)
-        np.testing.assert_array_equal(iteration.counts, np.bincount(iteration.labels, minlength=kmeans.k))
-        assert_inertia(rows, after, iteration)
-        before, secure = after, iteration.centroids
-    return found
-
-
-def near_tie(kmeans: KMeansSteps) -> int:
-    """How much farther than the nearest the chosen centroid may be, with 40 fractional bits; 1 means not at all."""
-    lost = (kmeans.layout.parties - 1) * 2**kmeans.tree.drop if kmeans.tree.drop else 0
-    return 1 + ceil(log2(kmeans.k)) * lost
-
-
-def assert_near_ties_only(kmeans: KMeansSteps, rows: Real, secure: Real, labels: Labels) -> None:
-    """Against integers, without any rounding; ties go to the lower index."""
-    scores = integer_scores(rows, secure)
-    excess = scores[np.arange(len(rows)), labels] - scores.min(axis=1)
-    assert excess.max() < near_tie(kmeans)
-    if kmeans.tree.drop == 0:
-        np.testing.assert_array_equal(labels, scores.argmin(axis=1))
-
-
-def integer_scores(rows: Real, centroids: Real) -> Integers:
-    """|μ|² − 2·x·μ of the rounded rows, n × k, exactly."""
-    x, mu = (ring.decode(fixed.encode(values)) for values in (rows, centroids))
-    scores: Integers = (mu**2).sum(axis=1) - 2 * np.einsum("nd,kd->nk", x, mu)
-    return scores
-
-
-def lloyd_with(kmeans: KMeansSteps, rows: Real, before: Real, secure: Real, iteration: Iteration) -> Real:
-    """Lloyd's next centroids, where near-ties go as the parties had it."""
-    (moved,) = np.nonzero(nearest(rows, before) != iteration.labels)
-    if not len(moved):
-        return plaintext_iteration(lambda: [rows], before).centroids
-    squares = ((rows[moved, None, :] - before) ** 2).sum(axis=2)
-    excess = squares[np.arange(len(moved)), iteration.labels[moved]] - squares.min(axis=1)
-    error = float(np.abs(secure - before).max())
-    assert (excess < near_tie(kmeans) * 2.0**-40 + rounding(squares.max(axis=1), rows.shape[1], error)).all()
-    means = [rows[iteration.labels == j].mean(axis=0) if n else before[j] for j, n in enumerate(iteration.counts)]
-    return np.array(means)
-
-
-def rounding(squares: Real, columns: int, error: float) -> Real:
-    """How much a difference of two squared distances changes if each coordinate of x − μ is off by e.
-
-    e is 2^-21 for x and `error` for μ; (a + e)² − a² = 2ae + e², Σ|a| ≤ √(d·Σa²), and there are two distances.
-    """
-    e = _HALF + error
-    return 2 * (2 * e * np.sqrt(columns * squares) + columns * e**2)
-
-
-def assert_inertia(rows: Real, after: Real, iteration: Iteration) -> None:
-    """Σ|x − μ'|² to the rows' own centroids; each of Σ|x|² and n·|μ'|² is off by 2·|x|·e + e² in every coordinate."""
-    if iteration.inertia is None:
-        return
-    inertia = float(((rows - after[iteration.labels]) ** 2).sum())
-    e = _HALF + float(np.abs(iteration.centroids - after).max())
-    largest = max(np.abs(rows).max(), np.abs(after).max())
-    off = rows.size * 2 * (2 * largest * e + e**2) + (len(rows) + 4) * _HALF
-    assert abs(iteration.inertia - inertia) <= off

@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.kmeans_in_memory import (
-    PAILLIER,
-    SMALL,
-    TOLERANCE,
-    check_against_lloyd,
-    horizontal,
-    kmeans_for,
-    run_kmeans,
-    vertical,
-)
+from support.kmeans_in_memory import PAILLIER, SMALL, horizontal, kmeans_for, run_kmeans, vertical
+from support.lloyd_checks import TOLERANCE, check_against_lloyd
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.kmeans_config import CipherConfig, NormaliseConfig, ProductEnginesConfig, SparseConfig

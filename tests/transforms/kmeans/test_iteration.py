@@ -15,15 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.kmeans_in_memory import (
-    TOLERANCE,
-    Iteration,
-    check_against_lloyd,
-    horizontal,
-    kmeans_for,
-    run_kmeans,
-    vertical,
-)
+from support.kmeans_in_memory import Iteration, horizontal, kmeans_for, run_kmeans, vertical
+from support.lloyd_checks import TOLERANCE, check_against_lloyd
 from support.primitive_checks import run_on_shares, to_ring_elements
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring

@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.kmeans_in_memory import (
-    SMALL,
-    assert_near_ties_only,
-    horizontal,
-    integer_scores,
-    kmeans_for,
-    run_prediction,
-    vertical,
-)
+from support.kmeans_in_memory import SMALL, horizontal, kmeans_for, run_prediction, vertical
+from support.lloyd_checks import assert_near_ties_only, integer_scores
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.kmeans_config import CipherConfig, PredictConfig
 from veilmeans.schemas.layout import Layout
