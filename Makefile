@@ -14,9 +14,9 @@ NEEDS_MORE := flink or prism or data or sklearn
 test: $(READY)
 	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
-# Without the tests that start processes: under two minutes.
+# Without processes of parties and whole runs: under two minutes.
 test-fast: $(READY)
-	$(BIN)/python -m pytest -m "not processes and not ($(NEEDS_MORE))" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not (processes or slow or $(NEEDS_MORE))" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

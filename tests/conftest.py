@@ -28,11 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
     BaseProcess.start = checked_start
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files first that take long, so that no test process is left with one at the end.
+    """Mark whole runs as slow. Put files first that take long, so that no test process is left with one at the end.
 
     Those are files with the most tests that start processes, then those of whole runs and of the upper rooms.
     """
+    for item in items:
+        if item.path.is_relative_to(_TESTS / "runs"):
+            item.add_marker(pytest.mark.slow)
     functions = {(item.path, getattr(item, "originalname", item.name)) for item in items if _is_marked(item)}
     processes = Counter(path for path, _ in functions)
     items.sort(key=lambda item: (-processes[item.path], _ROOMS.index(item.path.relative_to(_TESTS).parts[0])))

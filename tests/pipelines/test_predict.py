@@ -32,6 +32,8 @@ from veilmeans.pipelines.reporting.status import show_status
 from veilmeans.pipelines.reveal import run_reveal
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> PredictionWorld:

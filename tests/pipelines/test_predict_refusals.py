@@ -37,6 +37,8 @@ from veilmeans.schemas.errors import ConfigError, InputError, StorageError, Veil
 from veilmeans.schemas.handshake_terms import first_difference
 from veilmeans.schemas.kmeans_config import KMeansConfig
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> PredictionWorld:

@@ -36,6 +36,8 @@ from veilmeans.transforms.kmeans.open_results import RevealPolicy, assignments_s
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 from veilmeans.transforms.rounds.protocol import Inbox
 
+pytestmark = pytest.mark.slow
+
 ROWS, ITERATIONS = 60, 1
 
 

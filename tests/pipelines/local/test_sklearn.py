@@ -12,6 +12,8 @@ from support import estimator_stand_in as stand_in
 from veilmeans import VeilKMeans
 from veilmeans.pipelines.local import estimator as module
 
+pytestmark = pytest.mark.slow
+
 Check = Callable[[VeilKMeans], None]
 CHECKS = parametrize_with_checks([VeilKMeans(n_clusters=2, max_iter=3)])
 
@@ -25,6 +27,7 @@ def test_the_checks_hold_with_plaintext_parties(
 
 
 @pytest.mark.sklearn
+@pytest.mark.processes
 @pytest.mark.timeout(1200)
 @CHECKS
 def test_the_checks_hold_with_party_processes(estimator: VeilKMeans, check: Check) -> None:

@@ -27,6 +27,8 @@ from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.primitives.argmin_tree import ArgminTree
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = ("vertical", "horizontal")
 SHARES = {1: ((1, 0), (0, 1, 0)), 2: ((1, 1), (1, 0, 1)), 7: ((5, 2), (4, 2, 1)), 16: ((5, 11), (5, 1, 10))}
 """How so many columns, or rows, are divided among two parties, and among three."""

@@ -48,6 +48,8 @@ from veilmeans.transforms.products.cross_product import CrossProduct, cross, mas
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
 
+pytestmark = pytest.mark.slow
+
 CONSTANT = 2**61 + 12345
 
 
