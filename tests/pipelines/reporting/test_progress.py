@@ -30,7 +30,7 @@ def test_a_terminal_shows_iteration_stage_shards_bytes_and_remaining_time() -> N
 
 def test_elsewhere_each_iteration_is_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     console, out = consoles(terminal=False)
-    progress = RunProgress(3, shards=1, console=console)
+    progress = RunProgress(3, shards=1, console=console, clock=lambda: 0.0)
     with caplog.at_level(logging.INFO), progress.watching(done=0):
         shard_sent(0, "assign.00.pair", 0, 1_000_000)
         shard_sent(1, "assign.00.pair", 0, 3_000_000)
@@ -44,7 +44,7 @@ def test_elsewhere_each_iteration_is_a_log_line(caplog: pytest.LogCaptureFixture
 
 
 def test_bytes_of_other_processes_are_logged_when_their_pipeline_ends(caplog: pytest.LogCaptureFixture) -> None:
-    progress = RunProgress(3, shards=1, console=consoles(terminal=False)[0])
+    progress = RunProgress(3, shards=1, console=consoles(terminal=False)[0], clock=lambda: 0.0)
     with caplog.at_level(logging.INFO), progress.watching(done=0):
         progress.report_done(3, 5_000_000)
     assert caplog.messages == ["iteration 3 of at most 3: 0.00 s, 5.00 MB sent"]
