@@ -17,7 +17,7 @@ def consoles(terminal: bool) -> tuple[Console, io.StringIO]:
 
 def test_a_terminal_shows_iteration_stage_shards_bytes_and_remaining_time() -> None:
     console, out = consoles(terminal=True)
-    progress = RunProgress(10, shards=3, console=console)
+    progress = RunProgress(10, shards=3, console=console, clock=lambda: 0.0)
     with progress.watching(done=2):
         shard_sent(2, "assign.03.prefix16", 0, 1_500_000)
         shard_sent(2, "assign.03.prefix16", 1, 1_000_000)
