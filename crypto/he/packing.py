@@ -5,7 +5,7 @@
   masked      v_i + R_i + 2^bound,  R_i uniform below 2^(bound+σ)
 
 The offset 2^bound is 0 mod 2^64 and keeps the slots of negative products positive; the largest masked slot is below
-2^(bound+1) + 2^(bound+σ), which is what `unpack` accepts.
+2^(bound+1) + 2^(bound+σ), which is what `unpack` accepts, and which fits a slot for σ ≥ 2.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class SlotLayout:
     count: int
 
     def __post_init__(self) -> None:
-        if self.bound < 64 or self.sigma < 1 or self.count < 1:
-            raise ValueError("slots need a bound of 64 bits or more, and σ and a count of 1 or more")
+        if self.bound < 64 or self.sigma < 2 or self.count < 1:
+            raise ValueError("slots need a bound of 64 bits or more, a σ of 2 or more, and a count of 1 or more")
 
     @property
     def width(self) -> int:
