@@ -7,18 +7,16 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from support.fault_injection import PATIENCE, start_process
+from support.fault_injection import PATIENCE, exit_code, start_process
 from support.parties import free_ports, write_config
 from veilmeans.schemas.config import JobConfig
 
@@ -60,31 +58,21 @@ def at_rename(path: str, number: int = 1) -> Strike:
 
 
 class CommandProcess:
-    """A `veilmeans` command, running in `folder` (none: in ours), that may have to die at a strike.
-
-    Several threads may start commands: the lock keeps one from collecting the exit code of another's process.
-    """
-
-    _starting = threading.Lock()
+    """A `veilmeans` command, running in `folder` (none: in ours), that may have to die at a strike."""
 
     def __init__(
         self, arguments: Sequence[str], log: Path, folder: Path | None = None, strike: Strike | None = None
     ) -> None:
         self.log = log
-        with self._starting:
-            self.process: BaseProcess = start_process(_run, list(arguments), log, folder, strike)
+        self.process: BaseProcess = start_process(_run, list(arguments), log, folder, strike)
 
     def kill(self) -> None:
-        with self._starting:
-            self.process.kill()
-            self.process.join()
+        self.process.kill()
+        exit_code(self.process, PATIENCE)
 
     def wait(self, patience: float = PATIENCE) -> Ended:
         """Exit code and output; a process that does not end is killed, and that is an error."""
-        connection.wait([self.process.sentinel], patience)
-        with self._starting:
-            self.process.join(0)
-        code = self.process.exitcode
+        code = exit_code(self.process, patience)
         output = self.log.read_text() if self.log.exists() else ""
         if code is None:
             self.kill()

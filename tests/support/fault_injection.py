@@ -10,10 +10,12 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -359,15 +361,26 @@ class PartyProcess:
 
     def wait(self) -> int:
         """Wait for the exit code; a process that does not end is killed, and the test fails."""
-        self.process.join(PATIENCE)
-        if self.process.exitcode is None:
+        code = exit_code(self.process, PATIENCE)
+        if code is None:
             self.process.kill()
             raise AssertionError(f"still running after {PATIENCE:g} s: {self.output()}")
-        return self.process.exitcode
+        return code
 
     def output(self) -> str:
         """Return all that the process has printed."""
         return self.log.read_text()
+
+
+_collecting = threading.Lock()
+"""Held while exit codes are collected, also by starting a process: two threads must not collect the same one."""
+
+
+def exit_code(process: BaseProcess, patience: float) -> int | None:
+    """Wait for the exit code of a process; None if it is still running."""
+    connection.wait([process.sentinel], patience)
+    with _collecting:
+        return process.exitcode
 
 
 def start_process(target: Callable[..., object], *arguments: object) -> BaseProcess:
@@ -378,7 +391,8 @@ def start_process(target: Callable[..., object], *arguments: object) -> BaseProc
     os.environ["PYTHONPATH"] = os.pathsep.join(path if str(TESTS) in path else [str(TESTS), *path])
     context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=target, args=arguments, daemon=True)
-    process.start()
+    with _collecting:
+        process.start()
     return process
 
 
