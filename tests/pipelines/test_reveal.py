@@ -109,7 +109,7 @@ class Case:
     def make(self, folder: Path) -> World:
         parts = tables(self.data, self.columns, self.cuts, axis=1 if self.vertical else 0)
         beam = {"rows_per_shard": 48, **(self.beam or {})}
-        return make_world(folder, parts, self.job(), self.kind, beam)
+        return make_world(folder, parts, self.job(), kind=self.kind, beam=beam)
 
     def own_columns(self, party: int) -> list[int]:
         """The columns of which a party has values."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.commands import redirect_output
-from support.fault_injection import PATIENCE, start_process
+from support.fault_injection import PATIENCE, exit_code, start_process
 from support.leak_search import CLUSTERS, Evidence, Secrets, evidence_of, related_forms
 from support.parties import NAMES, write_config
 from support.run_results import data_layout, opened_labels, read_checkpoint
@@ -59,7 +59,7 @@ class Scenario:
         }
         beam = {"rows_per_shard": ROWS_PER_SHARD, "rounds": self.rounds, "state": "scratch"}
         beam["values_per_column_shard"] = self.values_per_column_shard
-        return make_world(folder, income_tables(self.parties, self.vertical), job, self.kind, beam)
+        return make_world(folder, income_tables(self.parties, self.vertical), job, kind=self.kind, beam=beam)
 
     def may_know(self, party: str, result: str) -> bool:
         return party in self.reveal.get(result, ())
@@ -85,8 +85,7 @@ def train_and_keep_everything(world: World) -> None:
         file = write_config(config, world.folder / name / "config.yaml")
         processes[name] = start_process(_train_and_keep_everything, file, world.folder / name / "log")
     for process in processes.values():
-        process.join(PATIENCE)
-        if process.exitcode is None:
+        if exit_code(process, PATIENCE) is None:
             process.kill()
     logs = {name: (world.folder / name / "log").read_text() for name in processes}
     assert {name: process.exitcode for name, process in processes.items()} == dict.fromkeys(processes, 0), logs

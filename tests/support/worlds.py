@@ -110,17 +110,12 @@ def run_in_threads(job: Callable[[JobConfig], object], configs: Mapping[str, Job
 
 
 # Making a world.
-def make_world(
-    folder: Path,
-    data: Sequence[pa.Table | sp.csr_array],
-    job: Mapping[str, Any],
-    kind: str = "gateway",
-    beam: Mapping[str, Any] | None = None,
-    ids: str | None = None,
-    dealer: str | None = None,
-) -> World:
-    """A party for each table or matrix, which is its data file, and dealt stores; `job` is what all agree on."""
-    world = make_world_without_stores(folder, data, job, kind, beam, ids, dealer)
+def make_world(folder: Path, data: Sequence[pa.Table | sp.csr_array], job: Mapping[str, Any], **settings: Any) -> World:
+    """A party for each table or matrix, which is its data file, and dealt stores; `job` is what all agree on.
+
+    `settings`: see `make_world_without_stores`.
+    """
+    world = make_world_without_stores(folder, data, job, **settings)
     deal_stores(world)
     return world
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.chain_party import chain, read_output, write_inputs
 from support.chain_rounds import ROUNDS, SHARDS, make_shards
-from support.fault_injection import PATIENCE, run_chain_party, start_process
+from support.fault_injection import PATIENCE, exit_code, run_chain_party, start_process
 from support.parties import (
     TRIPLES,
     InMemoryExchange,
@@ -31,8 +31,7 @@ from veilmeans.transforms.rounds.party_context import PartyContext
 
 def finish(processes: Mapping[str, BaseProcess], folder: Path) -> None:
     for name, process in processes.items():
-        process.join(4 * PATIENCE)
-        assert process.exitcode == 0, f"{name}: {(folder / f'{name}.log').read_text()[-3000:]}"
+        assert exit_code(process, 4 * PATIENCE) == 0, f"{name}: {(folder / f'{name}.log').read_text()[-3000:]}"
 
 
 @pytest.mark.parametrize("kind", ["gateway", "files"])
