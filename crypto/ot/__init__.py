@@ -1,0 +1,1 @@
+"""Oblivious transfer: base OTs, IKNP, silent OT, random OTs."""

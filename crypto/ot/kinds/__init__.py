@@ -1,0 +1,1 @@
+"""Correlations made of random OTs, one recipe for each kind."""

@@ -1,0 +1,78 @@
+"""Runs whose triple store was made by oblivious transfer, and the OTs and bits that comparisons need."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.ot_stores import ot_stores, run_with_stores
+from support.parties import reconstruct, share_states
+from veilmeans.crypto import bits
+from veilmeans.crypto.ot.kinds.bit_correlations import group_program
+from veilmeans.transforms.offline.ot_setup import Provider
+from veilmeans.transforms.primitives.all_pairs import AllPairs, all_pairs, choice
+from veilmeans.transforms.primitives.carry_groups import levels
+from veilmeans.transforms.primitives.compare import Comparison, sign
+from veilmeans.transforms.primitives.multiply import multiply
+from veilmeans.transforms.primitives.truncate import Truncation, truncate
+
+PROVIDERS: tuple[Provider, ...] = ("ot", "iknp")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_products_and_truncation(tmp_path: Path, provider: Provider) -> None:
+    x, y = [3 << 20, -(5 << 20), 0, (1 << 40) - 1], [7 << 20, 9 << 20, -(1 << 20), 1 << 10]
+    values = {"x": np.array(x, np.int64).view(np.uint64), "y": np.array(y, np.int64).view(np.uint64)}
+    protocol = multiply("x", "y", "z") + truncate(Truncation("z", 20))
+    shards = share_states(values, 2)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
+    result = reconstruct(states, 0, "z").view(np.int64)
+    assert {int(r) - (a * b >> 20) for r, a, b in zip(result, x, y, strict=True)} <= {0, 1}
+
+
+@pytest.mark.parametrize("radices", [(1, 2, 2, 2, 2, 2), (2, 2, 2, 2, 2), (3, 3, 4), (2, 4, 4)])
+def test_comparisons(tmp_path: Path, radices: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    edges = [0, 1, -1, 2**31 - 1, -(2**31), 2**30, -(2**30)]
+    x = np.array([*edges, *rng.integers(-(2**31), 2**31, 150)], np.int64)
+    protocol = sign(Comparison("x", "b", 32, radices=radices), 2)
+    shards = share_states({"x": x.view(np.uint64)}, 2)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path))
+    packed = states[0][0]["b"] ^ states[1][0]["b"]
+    assert (bits.unpack(packed, len(x)) == (x < 0)).all()
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_all_pairs_with_ties(tmp_path: Path, k: int) -> None:
+    rows = np.random.default_rng(k).integers(0, 3, (k, 200)).astype(np.uint64)
+    protocol = all_pairs(AllPairs("d", "c", 32, radices=(2, 2, 2, 2, 2)), k, 2)
+    shards = share_states({"d": rows}, 2)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path))
+    positions = bits.unpack_rows(states[0][0]["c"] ^ states[1][0]["c"], rows.shape[1])
+    assert (positions == (np.arange(k)[:, None] == rows.argmin(0))).all()
+
+
+@pytest.mark.parametrize(
+    ("radices", "cots", "sent"),
+    [
+        ((1, 2, 2, 2, 2, 2), 91, 0),
+        ((2, 2, 2, 2, 2), 61, 45),
+        ((2, 2, 2, 4), 61, 73),
+        ((3, 3, 4), 51, 188),
+        ((2, 4, 4), 64, 239),
+    ],
+)
+def test_what_a_comparison_of_32_bits_costs(radices: tuple[int, ...], cots: int, sent: int) -> None:
+    """The table in `product_programs`; whoever chooses, the costs are the same."""
+    for chooser in range(2):
+        groups = [group for level in levels(31, radices) for group in level if not group.passes]
+        programs = [(g.count, group_program(g.products().masks, g.products().sums, g.inputs, chooser)) for g in groups]
+        assert sum(count * len(program.steps) for count, program in programs) == cots
+        assert sum(count * program.sent_bits for count, program in programs) == sent
+
+
+@pytest.mark.parametrize(("k", "cots", "most"), [(3, 3, 2), (4, 6, 24), (5, 10, 112), (6, 15, 380), (7, 21, 1200)])
+def test_what_the_choice_of_all_pairs_costs(k: int, cots: int, most: int) -> None:
+    (groups,) = choice(k).groups
+    program = group_program(groups.masks, groups.sums, False, 0)
+    assert (len(program.steps), program.sent_bits) <= (cots, most)
