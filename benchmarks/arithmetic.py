@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from scipy.sparse import csr_array, random_array
 
+from benchmarks import prefix_compare
 from benchmarks.figures import Figure, parser, publish
 from veilmeans.crypto import bits, ring
 from veilmeans.crypto import ring_matmul as products
@@ -22,7 +23,7 @@ from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.dealer import deal_corrections
-from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
+from veilmeans.transforms.primitives.argmin import METHODS, Argmin, Method, argmin
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
@@ -119,31 +120,46 @@ def shared(values: ring.Ring, name: str) -> list[Arrays]:
     return [{name: mask}, {name: values - mask}]
 
 
-def comparisons(width: int, rate: float | None, most_bytes: float, most_rounds: int | None) -> list[Figure]:
-    """Comparisons of `width` bits: number in a second, bytes, rounds, and the dealer's work for them."""
+def comparisons(width: int, rate: float | None, ratio: float | None, most_bytes: float) -> list[Figure]:
+    """Comparisons of `width` bits: number in a second, bytes, rounds, the dealer's work, and the one before beside."""
     protocol = sign(Comparison("x", "b", width), PARTIES)
     stages = traced(protocol, (COUNT,), "x")
     stores = new_stores()
     dealer = seconds(partial(fill, stores, stages), 3)
     values = ring.encode(np.random.default_rng(2).integers(-(2 ** (width - 1)), 2 ** (width - 1), COUNT))
     states = shared(values, "x")
-    check_signs(run(protocol, stores, states), values)
-    speed = COUNT / seconds(partial(run, protocol, stores, states)) / 1e6
+    check_signs(run(protocol, stores, states), values, bits.unpack)
+    took, before = alternating(partial(run, protocol, stores, states), prefix_comparison(width, values, states))
     sent = max(sum(stage.sent[i] for stage in stages) for i in range(PARTIES)) / COUNT
     name, million = f"CMP, {width} bits, {PARTIES} parties", 1e6 / COUNT
     return [
-        _against(Figure.at_least, f"{name}: both parties' work", speed, "million/s and core", rate),
+        _against(Figure.at_least, f"{name}: both parties' work", COUNT / took / 1e6, "million/s and core", rate),
+        Figure(f"{name}: the one before", COUNT / before / 1e6, "million/s and core"),
+        _against(Figure.at_least, f"{name}: quicker than the one before", before / took, "×", ratio),
         Figure.at_most(f"{name}: sent by a party", sent, "bytes each", most_bytes),
-        _against(Figure.at_most, f"{name}: rounds", len(protocol), "", most_rounds),
+        Figure.at_most(f"{name}: rounds", len(protocol), "", 3),
         Figure(f"{name}: dealer", dealer * million, "s per million"),
         Figure(f"{name}: stores", sum(store.nbytes() for store in stores) * million / 1e6, "MB per million"),
     ]
 
 
-def check_signs(states: Sequence[Arrays], values: ring.Ring) -> None:
+def prefix_comparison(width: int, values: ring.Ring, states: Sequence[Arrays]) -> Callable[[], object]:
+    """The comparison before masked evaluation, on the same values."""
+    protocol, stores = prefix_compare.sign(prefix_compare.Comparison("x", "b", width)), new_stores()
+    fill(stores, traced(protocol, (COUNT,), "x"))
+    check_signs(run(protocol, stores, states), values, prefix_compare.unpack)
+    return partial(run, protocol, stores, states)
+
+
+def alternating(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
+    """Processor seconds of both, measured in turns, so that other programs disturb both alike."""
+    times = [(_timed(one), _timed(other)) for _ in range(2 * REPEATS)]
+    return min(each for each, _ in times), min(each for _, each in times)
+
+
+def check_signs(states: Sequence[Arrays], values: ring.Ring, unpack: Callable[[Array, int], Array]) -> None:
     """Fail if the results are wrong."""
-    packed: bits.Packed = np.bitwise_xor(states[0]["b"], states[1]["b"])
-    signs = bits.unpack(packed, values.size)
+    signs = unpack(np.bitwise_xor(states[0]["b"], states[1]["b"]), values.size)
     if not np.array_equal(signs, ring.decode(values) < 0):
         raise ArithmeticError("the comparison gives wrong signs")
 
@@ -154,19 +170,20 @@ def _against(
     return Figure(name, value, unit) if target is None else kind(name, value, unit, target)
 
 
-def tree() -> list[Figure]:
-    """F_min^k."""
+def assignment(method: Method) -> list[Figure]:
+    """F_min^k of values of 32 bits."""
     rows = COUNT // 4
-    protocol = argmin(ArgminTree(), CLUSTERS, PARTIES)
+    protocol = argmin(Argmin(compare_bits=43, drop=11, method=method), CLUSTERS, PARTIES)
     stages, stores = traced(protocol, (CLUSTERS, rows), "d"), new_stores()
     fill(stores, stages)
-    states = shared(uniform(CLUSTERS, rows, seed=3) >> np.uint64(2), "d")
+    states = shared(uniform(CLUSTERS, rows, seed=3) >> np.uint64(23), "d")
     took = seconds(partial(run, protocol, stores, states))
     sent = sum(stage.sent[0] for stage in stages) / rows
-    name = f"F_min^k, k = {CLUSTERS}, 64 bits"
+    name = f"F_min^k, k = {CLUSTERS}, 32 bits, {method}"
     return [
         Figure(f"{name}: both parties' work", rows / took / 1e6, "million rows/s and core"),
         Figure(f"{name}: sent by a party", sent, "bytes per row"),
+        Figure(f"{name}: stores", sum(store.nbytes() for store in stores) / rows, "bytes per row"),
         Figure(f"{name}: rounds", len(protocol), ""),
     ]
 
@@ -208,8 +225,9 @@ def sparse() -> list[Figure]:
 
 def main() -> None:
     arguments = parser(__doc__).parse_args()
-    figures = [*comparisons(64, 1.5, 32, 7), *comparisons(32, None, 17, None)]
-    publish([*figures, *tree(), *dense(False), *dense(True), *sparse()], arguments.json)
+    figures = [*comparisons(64, 1.5, None, 12), *comparisons(32, None, 3, 8)]
+    assignments = [figure for method in METHODS for figure in assignment(method)]
+    publish([*figures, *assignments, *dense(False), *dense(True), *sparse()], arguments.json)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,9 @@ class FakePeer:
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         """Drop the messages."""
 
+    def flush(self) -> None:
+        """Everything has arrived."""
+
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         del key, timeout
         return self.payload

@@ -16,6 +16,7 @@ import apache_beam as beam
 
 from benchmarks.figures import Figure, parser, publish
 from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.pipelines.session.beam_runner import OnStoreShard
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import ShardShape, shard_lengths
 from veilmeans.transforms.offline.dealer import DealShards, StoreShard
@@ -68,7 +69,7 @@ def deal(rows: int) -> dict[str, float]:
             pipeline
             | beam.Create(store_shards)
             | beam.Reshuffle()
-            | beam.ParDo(CountDealtShards(config, plan, "bench"))
+            | beam.ParDo(OnStoreShard(CountDealtShards(config, plan, "bench")))
         )
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

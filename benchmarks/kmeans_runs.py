@@ -2,7 +2,8 @@
 
 Measured per run: seconds of the online phase (from the handshake to the opened results, in the slowest party's report)
 and of the offline phase (its command, start of Python and Beam included), bytes sent by all parties, bytes of the
-triple stores, and the largest peak memory of a party's process.
+triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`) the bytes on
+the wire are counted, too: TLS and gRPC included.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ import pyarrow.parquet
 import yaml
 from scipy.sparse import csr_array, save_npz, vstack
 
+from benchmarks.link_proxy import SlowLink
 from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.pipelines.local.party_processes import free_ports
-from veilmeans.schemas.run_folder import StorageFolder
+from veilmeans.schemas.arrays import Real
+from veilmeans.schemas.run_folder import RunFolder, StorageFolder
 
 PARTIES = ("payco", "shop")
 BATCH = 1 << 18
@@ -82,17 +85,33 @@ class Measured:
 
 def measure(shape: Shape, within: Path | None = None) -> Measured:
     """Run offline and train in a folder that is removed afterwards; `within`: the disk for it."""
+    with finished_run(shape, within) as (_, measured):
+        return measured
+
+
+@contextmanager
+def finished_run(
+    shape: Shape, within: Path | None = None, rows: Real | None = None, proxy: SlowLink | None = None
+) -> Iterator[tuple[Path, Measured]]:
+    """Run offline and train; the folder with all parties' files is removed at the end of the context.
+
+    `rows`: the data, of magnitude at most 1, used as they are; the run starts with the first k of them as centroids.
+    `proxy`: the link between the parties while they train.
+    """
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
-        _write(folder, shape)
+        write_inputs(folder, shape, rows)
         offline, before = _run(folder, "offline", (*PARTIES, "dealer"))
         shape_links(folder, shape)
-        wall, peaks = _run(folder, "train", PARTIES)
-        reports = {
-            party: json.loads(StorageFolder(folder / party / "storage").run("first").report.read_text())
-            for party in PARTIES
-        }
-        stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
+        with nullcontext() if proxy is None else _through(proxy, folder):
+            wall, peaks = _run(folder, "train", PARTIES)
+        yield folder, _collect(folder, offline, wall, before, peaks)
+
+
+def _collect(folder: Path, offline: float, wall: float, before: dict[str, float], peaks: dict[str, float]) -> Measured:
+    """Read the reports and results of a finished run."""
+    reports = {party: json.loads(_run_folder(folder, party).report.read_text()) for party in PARTIES}
+    stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
     sent = sum(counts.get("bytes_sent", 0) for report in reports.values() for counts in report["stages"].values())
     online = max(report["seconds"] for report in reports.values())
     named = {
@@ -101,16 +120,43 @@ def measure(shape: Shape, within: Path | None = None) -> Measured:
     return Measured(online, wall, offline, sent / 1e6, stores / 1e6, max(peaks.values()), reports, named)
 
 
+def _run_folder(folder: Path, party: str) -> RunFolder:
+    return StorageFolder(folder / party / "storage").run("first")
+
+
+def opened_centroids(folder: Path) -> Real:
+    """The centroids of a finished run, k × d, in original units: each party has those of its own columns."""
+    tables = [pyarrow.parquet.read_table(_run_folder(folder, party).centroids) for party in PARTIES]
+    columns = [table[name].to_numpy() for table in tables for name in table.column_names if name != "cluster"]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _write(folder: Path, shape: Shape) -> None:
+def write_inputs(folder: Path, shape: Shape, rows: Real | None = None) -> None:
+    """Write keys, configurations and data of all members."""
     write_configurations(folder, shape)
-    if shape.sparse:
+    if rows is not None:
+        _write_rows(folder, shape, rows)
+    elif shape.sparse:
         _write_sparse(folder, shape)
     else:
         _write_data(folder, shape)
+
+
+def _write_rows(folder: Path, shape: Shape, rows: Real) -> None:
+    """Write each party its columns of `rows`, and configure that they are used as they are."""
+    first = 0
+    for party, width in shape.widths.items():
+        table = pa.table({f"c{i}": rows[:, first + i] for i in range(width)})
+        pyarrow.parquet.write_table(table, folder / party / "data.parquet")
+        first += width
+    for member in (*PARTIES, "dealer"):
+        with _changed(folder / member / "config.yaml") as config:
+            config["kmeans"]["normalise"] = {"method": "none", "bound": 1}
+            config["kmeans"]["init"] = {"method": "indices", "indices": list(range(shape.clusters))}
 
 
 def write_configurations(folder: Path, shape: Shape) -> None:
@@ -133,23 +179,45 @@ def write_configurations(folder: Path, shape: Shape) -> None:
 
 
 def _adjust(file: Path, shape: Shape) -> None:
+    with _changed(file) as config:
+        config["beam"] = shape.beam
+        config["exchange"]["max_message_mb"] = 256
+        config["kmeans"].pop("id", None)
+        if shape.products:
+            config["kmeans"]["products"] = shape.products
+        config["kmeans"]["sparse"] = shape.sparse
+
+
+@contextmanager
+def _changed(file: Path) -> Iterator[dict[str, Any]]:
+    """Load a configuration, and write it as the caller leaves it."""
     config = yaml.safe_load(file.read_text())
-    config["beam"] = shape.beam
-    config["exchange"]["max_message_mb"] = 256
-    config["kmeans"].pop("id", None)
-    if shape.products:
-        config["kmeans"]["products"] = shape.products
-    config["kmeans"]["sparse"] = shape.sparse
+    yield config
     file.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def shape_links(folder: Path, shape: Shape) -> None:
     """Slow the run's link down as `shape` says."""
     for party in PARTIES if shape.link else ():
-        file = folder / party / "config.yaml"
-        config = yaml.safe_load(file.read_text())
-        config["exchange"]["shape"] = shape.link
-        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        with _changed(folder / party / "config.yaml") as config:
+            config["exchange"]["shape"] = shape.link
+
+
+@contextmanager
+def _through(proxy: SlowLink, folder: Path) -> Iterator[None]:
+    """Let each party reach the other by way of the proxy."""
+    first, second = PARTIES
+    ports = [_listen_port(folder / party / "config.yaml") for party in PARTIES]
+    with proxy.between(*ports) as dialled:
+        for party, peer, port in zip(PARTIES, (second, first), dialled, strict=True):
+            with _changed(folder / party / "config.yaml") as config:
+                config["peers"][peer]["address"] = f"127.0.0.1:{port}"
+        yield
+
+
+def _listen_port(file: Path) -> int:
+    """The port on which a party's gateway listens."""
+    return int(yaml.safe_load(file.read_text())["listen"].rpartition(":")[2])
 
 
 def _write_sparse(folder: Path, shape: Shape) -> None:

@@ -35,7 +35,7 @@ def main() -> None:
             "Beam's share of the online time",
             100 * (1 - _iteration_seconds(one_call) / _iteration_seconds(million)),
             "%",
-            20,
+            15,
         ),
         Figure.at_most(
             "exponent of time, 10^5 to 10^6", log10(_iteration_seconds(million) / _iteration_seconds(tenth)), "", 1.05
