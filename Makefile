@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse test-data test-flink test-sklearn clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan test-data test-flink test-sklearn clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -30,8 +30,11 @@ docs: $(READY)
 
 bench: $(READY)
 	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.startup --json benchmarks/results/startup.json
+	$(BIN)/python -m benchmarks.round_cost --json benchmarks/results/round_cost.json
 	$(BIN)/python -m benchmarks.beam_cost --json benchmarks/results/beam_cost.json
 	$(BIN)/python -m benchmarks.prg --json benchmarks/results/prg.json
+	$(BIN)/python -m benchmarks.ot --json benchmarks/results/ot.json
 	$(BIN)/python -m benchmarks.arithmetic --json benchmarks/results/arithmetic.json
 	$(BIN)/python -m benchmarks.dealer --json benchmarks/results/dealer.json
 	$(BIN)/python -m benchmarks.paper --json benchmarks/results/paper.json
@@ -42,6 +45,16 @@ bench-sparse: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.sparse --json benchmarks/results/sparse.json --plot benchmarks/results/sparse.svg
 	$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json
+
+# The same jobs here and under SPU, which gets an environment of its own below .cache/.
+bench-peers: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.peers --json benchmarks/results/peers.json
+
+# Both systems over the paper's WAN, by a proxy with rate and delay.
+bench-wan: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.wan --json benchmarks/results/wan.json
 
 test-data: $(READY)
 	$(BIN)/python -m pytest -m data
@@ -59,5 +72,5 @@ clean:
 
 $(READY): setup.py src/veilmeans/__init__.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@

@@ -28,6 +28,7 @@ setup(
         "numpy>=2.0,<2.5",
         "pyarrow>=20,<26",
         "pydantic>=2.10,<3",
+        "pynacl>=1.5,<2",
         "pyyaml>=6.0.2,<7",
         "rich>=14,<16",
         "ruamel.yaml>=0.18,<0.20",

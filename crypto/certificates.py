@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -60,7 +61,7 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, name: str, start: datetime, en
 
 def fingerprint(pem: bytes) -> str:
     """The first 128 bits of the certificate's SHA-256, short enough to compare by telephone."""
-    digest = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+    digest = certificate_digest(pem)
     return ":".join(digest[i : i + 4] for i in range(0, 32, 4))
 
 
@@ -101,6 +102,41 @@ def check_pair(identity: Identity, file: str) -> None:
     certificate = x509.load_pem_x509_certificate(identity.certificate)
     if key.public_key() != certificate.public_key():
         raise CertificateError(f"{file} is not the key of the certificate beside it")
+
+
+def sign(identity: Identity, content: bytes) -> bytes:
+    """Sign content with the key of an identity (ECDSA P-256, SHA-256); TLS signs nothing like it."""
+    key = serialization.load_pem_private_key(identity.key, None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError("a signature needs the elliptic-curve key of `veilmeans config keys`")
+    return key.sign(content, ec.ECDSA(hashes.SHA256()))
+
+
+def is_signed_by(certificate: bytes, content: bytes, signature: bytes) -> bool:
+    """True if the owner of a certificate signed this content."""
+    key = x509.load_pem_x509_certificate(certificate).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def normal_certificate(pem: bytes, owner: str) -> bytes:
+    """Return the one certificate in `pem`, without text around it; refuse one that is not `owner`'s or not valid."""
+    what = f"the certificate of {owner}"
+    check_certificate(pem, owner, what)
+    certificate = x509.load_pem_x509_certificate(pem)
+    if not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
+        raise CertificateError(f"{what} is not a certificate made by `veilmeans config keys`")
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def certificate_digest(pem: bytes) -> str:
+    """SHA-256 of a certificate's DER encoding, in hexadecimal."""
+    return x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
 
 
 def _can_sign(certificate: x509.Certificate) -> bool:

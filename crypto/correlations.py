@@ -9,11 +9,10 @@ which the dealer computes, and which is uniform to its recipient. Everything is 
 store is seeds and corrections, and its size is that of the determined parts at one party.
 
   Mul       ⟨a⟩ ⟨b⟩ ⟨a·b⟩                        products of two shared arrays
-  And       [a] [b_i] [a∧b_i]                    one bit vector and several others, by XOR
-  PairAnd   a at one party, b at another, [a∧b]   bits that two parties know in the clear
+  BitProducts  [λ] and XORs of products of them  masks of opened bits, and their products, on planes
   Inject    [r] ⟨r⟩ ⟨a⟩ ⟨r·a⟩                     a shared bit times a shared value
   DaBit     [r] ⟨r⟩                              a bit shared both ways
-  Trunc     [r] ⟨r⟩ ⟨r ≫ f⟩ ⟨r_63⟩                truncation without wrap-around
+  Trunc     ⟨r⟩ ⟨r ≫ f⟩ ⟨r_63⟩                    truncation without wrap-around
   MatMul    U at the owner, V at the peer, ⟨UV⟩   a matrix in the clear times a shared one
 """
 
@@ -130,43 +129,84 @@ class Mul:
         return {"c": values["a"] * values["b"]}
 
 
+Factor = tuple[int, ...]
+"""Mask bits of a group by their numbers; the factor is the XOR of them."""
+Product = tuple[Factor, ...]
+Sum = tuple[Product, ...]
+"""Products by XOR."""
+
+
 @dataclass(frozen=True)
-class And:
-    """[a], [b0] … uniform and [c0] = [a∧b0] …: one left operand for several right ones."""
+class ProductGroups:
+    """`count` groups of bits alike: a group has `masks` mask bits, and determined bit i is the XOR in sums[i].
+
+    In planes, a group's rows follow each other: row g·masks + j is mask bit j of group g.
+    """
+
+    count: int
+    masks: int
+    sums: tuple[Sum, ...]
+
+    def determine(self, masks: Array) -> Array:
+        """Compute the determined planes, count·len(sums) × W, from the mask planes, count × masks × W."""
+        known: dict[Product, Array] = {}
+
+        def product(factors: Product) -> Array:
+            if factors not in known:
+                last = reduce(np.bitwise_xor, (masks[:, i] for i in factors[-1]))
+                known[factors] = product(factors[:-1]) & last if len(factors) > 1 else last
+            return known[factors]
+
+        values = np.empty((self.count, len(self.sums), masks.shape[2]), masks.dtype)
+        for i, products in enumerate(self.sums):
+            values[:, i] = reduce(np.bitwise_xor, map(product, products))
+        return values.reshape(-1, masks.shape[2])
+
+
+@dataclass(frozen=True)
+class BitProducts:
+    """Mask bits [λ], and [⊕ Π λ]: the sums of products that `groups` describe, in planes of `words` words.
+
+    Uniform: the mask bits, shared by XOR among all parties; or, if `known`, the first half of each group's mask bits
+    known to party 0 and the second half to party 1, of two, nobody else having a share. Determined: the sums, shared by
+    XOR. A factor is the XOR of mask bits, so it is shared by XOR without work; of a known mask bit the other party's
+    share is 0.
+    """
 
     parties: int
-    shape: Shape
-    dtype: Unsigned = np.uint8
-    outputs: int = 1
-    name: str = "and"
+    words: int
+    groups: tuple[ProductGroups, ...]
+    known: bool = False
+    name: str = "bits"
+
+    @property
+    def mask_rows(self) -> int:
+        """Planes of mask bits that a party has a share of."""
+        return sum(each.count * each.masks for each in self.groups) // (2 if self.known else 1)
+
+    def mask_of(self, party: int) -> str:
+        """The name of the part with the party's shares of mask bits."""
+        return f"mask{party}" if self.known else "mask"
 
     def uniform_parts(self) -> tuple[CorrelationPart, ...]:
-        names = ["a", *(f"b{i}" for i in range(self.outputs))]
-        return _shared(names, self.parties, self.shape, "xor", self.dtype)
+        shape = (self.mask_rows, self.words)
+        if self.known:
+            return tuple(CorrelationPart(self.mask_of(i), shape, (i,), "xor") for i in range(2))
+        return _shared(["mask"], self.parties, shape, "xor")
 
     def determined_parts(self) -> tuple[CorrelationPart, ...]:
-        return _shared([f"c{i}" for i in range(self.outputs)], self.parties, self.shape, "xor", self.dtype)
+        rows = sum(each.count * len(each.sums) for each in self.groups)
+        return _shared(["sums"], self.parties, (rows, self.words), "xor")
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        return {f"c{i}": values["a"] & values[f"b{i}"] for i in range(self.outputs)}
-
-
-@dataclass(frozen=True)
-class PairAnd:
-    """a known to party 0, b known to party 1, [c] = [a∧b] between the two."""
-
-    shape: Shape
-    dtype: Unsigned
-    name: str = "pairand"
-
-    def uniform_parts(self) -> tuple[CorrelationPart, ...]:
-        return tuple(CorrelationPart(name, self.shape, (i,), "xor", self.dtype) for i, name in enumerate("ab"))
-
-    def determined_parts(self) -> tuple[CorrelationPart, ...]:
-        return (CorrelationPart("c", self.shape, (0, 1), "xor", self.dtype),)
-
-    def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        return {"c": values["a"] & values["b"]}
+        masks = [values[part.name] for part in self.uniform_parts()]
+        sums, start = [], 0
+        for each in self.groups:
+            rows = each.count * each.masks // len(masks)
+            by_group = [mask[start : start + rows].reshape(each.count, -1, self.words) for mask in masks]
+            sums.append(each.determine(np.concatenate(by_group, axis=1)))
+            start += rows
+        return {"sums": np.concatenate(sums)}
 
 
 @dataclass(frozen=True)
@@ -178,7 +218,7 @@ class DaBit:
     name: str = "dabit"
 
     def uniform_parts(self) -> tuple[CorrelationPart, ...]:
-        return _shared(["bit"], self.parties, (bits.padded_count(self.count) // 8,), "xor", np.uint8)
+        return _shared(["bit"], self.parties, (bits.word_count(self.count),), "xor")
 
     def determined_parts(self) -> tuple[CorrelationPart, ...]:
         return _shared("r", self.parties, (self.count,))
@@ -188,25 +228,36 @@ class DaBit:
 
 
 @dataclass(frozen=True)
-class Inject(DaBit):
-    """A random bit r for each of `count` values, shared both ways; ⟨a⟩ uniform, ⟨r·a⟩."""
+class Inject:
+    """A random bit r for each of `count` products, shared by XOR (packed) and by sum; ⟨a⟩ uniform, ⟨r·a⟩; in `dtype`.
 
+    Each a has `times` bits: bit i goes with a of i mod (count / times).
+    """
+
+    parties: int
+    count: int
+    dtype: Unsigned = np.uint64
     name: str = "inject"
+    times: int = 1
 
     def uniform_parts(self) -> tuple[CorrelationPart, ...]:
-        return (*super().uniform_parts(), *_shared("a", self.parties, (self.count,)))
+        bit = DaBit(self.parties, self.count).uniform_parts()
+        return (*bit, *_shared("a", self.parties, (self.count // self.times,), "sum", self.dtype))
 
     def determined_parts(self) -> tuple[CorrelationPart, ...]:
-        return _shared(["r", "ra"], self.parties, (self.count,))
+        return _shared(["r", "ra"], self.parties, (self.count,), "sum", self.dtype)
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        r = super().determine(values)["r"]
-        return {"r": r, "ra": r * values["a"]}
+        r = bits.unpack(values["bit"], self.count).astype(self.dtype)
+        return {"r": r, "ra": r * np.tile(values["a"], self.times)}
 
 
 @dataclass(frozen=True)
 class Trunc:
-    """A uniform word r for each of `count` values: its bits by XOR; itself, r ≫ f and its top bit by sum."""
+    """A uniform word r for each of `count` values; r ≫ f and its top bit r_63. All three are shared by sum.
+
+    No party knows r or any bit of it: each has a share of each part, and sees r only as the mask of what is opened.
+    """
 
     parties: int
     count: int
@@ -214,14 +265,14 @@ class Trunc:
     name: str = "trunc"
 
     def uniform_parts(self) -> tuple[CorrelationPart, ...]:
-        return _shared(["bits"], self.parties, (self.count,), "xor")
+        return _shared("r", self.parties, (self.count,))
 
     def determined_parts(self) -> tuple[CorrelationPart, ...]:
-        return _shared(["r", "high", "top"], self.parties, (self.count,))
+        return _shared(["high", "top"], self.parties, (self.count,))
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        r = values["bits"]
-        return {"r": r, "high": r >> ring.DTYPE(self.shift), "top": r >> ring.DTYPE(63)}
+        r = values["r"]
+        return {"high": r >> ring.DTYPE(self.shift), "top": r >> ring.DTYPE(63)}
 
 
 @dataclass(frozen=True)
@@ -252,8 +303,9 @@ class MatMul:
     """U (rows × inner) at the owner, V (inner × columns) at the peer, ⟨UV⟩ between them.
 
     U masks a matrix that does not change during a run, so it is expanded under a fixed stage; V is fresh in each
-    iteration, and one V is never used twice. `transposed`: U is the mask of the inner × rows matrix whose transpose is
-    the left operand.
+    iteration, and one V is never used twice. The peer expands its share of UV; the owner's is a correction, which a
+    dealer deals or the owner opens itself (`crypto.lattice`). `transposed`: U is the mask of the inner × rows matrix
+    whose transpose is the left operand.
     """
 
     owner: int
@@ -276,7 +328,7 @@ class MatMul:
         )
 
     def determined_parts(self) -> tuple[CorrelationPart, ...]:
-        return (CorrelationPart("w", (self.rows, self.columns), (self.owner, self.peer)),)
+        return (CorrelationPart("w", (self.rows, self.columns), (self.peer, self.owner)),)
 
     def determine(self, values: Mapping[str, Array]) -> dict[str, Array]:
         left = values["u"].T if self.transposed else values["u"]
@@ -286,3 +338,8 @@ class MatMul:
 def find_part(kind: Kind, name: str) -> CorrelationPart:
     """Find the part called `name`."""
     return next(part for part in (*kind.uniform_parts(), *kind.determined_parts()) if part.name == name)
+
+
+def made_by_ot(kind: Kind) -> bool:
+    """True for kinds of bits and ring elements, which oblivious transfer makes; matrix products are made otherwise."""
+    return isinstance(kind, BitProducts | DaBit | Inject | Mul | Trunc)

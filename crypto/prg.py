@@ -5,6 +5,7 @@ ones. So a bundle that Beam runs twice sends the same message twice, and a one-t
 """
 
 import hmac
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,6 +19,7 @@ from veilmeans.schemas.address import Address
 SEED_SIZE = 32
 _CHUNK = 1 << 18
 _ZEROS = bytes(_CHUNK)
+_FROM_ZERO = modes.CTR(bytes(16))
 
 
 def derive(seed: bytes, purpose: str) -> bytes:
@@ -29,15 +31,21 @@ def uniform(
     seed: bytes, address: Address, label: str, shape: tuple[int, ...], dtype: type[np.unsignedinteger[Any]] = DTYPE
 ) -> NDArray[Any]:
     """Expand a uniform array of unsigned integers from this seed, address and label."""
-    key = hmac.digest(seed, b"veilmeans uniform " + address.encode() + label.encode(), "sha256")
+    key = hmac.digest(seed, _prefix(address) + label.encode(), "sha256")
     result = np.empty(prod(shape), dtype)
     fill(key, result)
     return result.reshape(shape)
 
 
+@lru_cache(maxsize=1024)
+def _prefix(address: Address) -> bytes:
+    """The part of the PRF's input that all labels of an address share."""
+    return b"veilmeans uniform " + address.encode()
+
+
 def fill(key: bytes, out: NDArray[Any]) -> None:
     """Fill `out` with the AES-CTR key stream, chunk by chunk from one buffer of zeros."""
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    stream = Cipher(algorithms.AES(key), _FROM_ZERO).encryptor()
     target = out.reshape(-1).view(np.uint8)
     for start in range(0, len(target), _CHUNK):
         chunk = target[start : start + _CHUNK]

@@ -1,30 +1,38 @@
 """Matrix products mod 2^64, dense and sparse.
 
 numpy's `@` on integers is a plain loop; so are these, but compiled by numba for the shapes at hand: a tall matrix times
-a small one, and its transpose times another tall one. They are compiled at the first large product (about 2 s, then
-cached on disk where that can be written). The sparse loops are scipy's own.
+a small one, and its transpose times another tall one. They take about half the time. To import numba takes one or two
+seconds, to compile two more (cached on disk where that can be written), so a process begins with numpy's, and changes
+over when that has cost about as much. The sparse loops are scipy's own.
 """
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from scipy.sparse import csr_array, csr_matrix
 
 from veilmeans.crypto.ring import DTYPE, Ring
 
-Sparse: TypeAlias = csr_array | csr_matrix
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array, csr_matrix
+
+Sparse: TypeAlias = "csr_array | csr_matrix"
 COMPILED_FROM = 1 << 14
-"""Scalar multiplications from which the compiled loop is faster than numpy's `@`."""
+"""Scalar multiplications in one product from which the compiled loop is faster than numpy's `@`."""
+COMPILED_AFTER = 1 << 30
+"""Scalar multiplications in such products after which a process compiles the loops."""
+_multiplied = 0
 
 
-def matmul(left: Ring, right: Ring, compiled_from: int = COMPILED_FROM) -> Ring:
-    """left · right mod 2^64. `x.T` on the left is not copied."""
+def matmul(left: Ring, right: Ring, compiled: bool | None = None) -> Ring:
+    """left · right mod 2^64. `compiled`: by the compiled loop or by numpy; by default, as pays."""
     _check_operands(left, left.shape[1], right)
     (rows, inner), columns = left.shape, right.shape[1]
-    if rows * inner * columns < compiled_from or not (left.flags.aligned and right.flags.aligned):
-        product: Ring = left @ right
+    if compiled is None:
+        compiled = compiling_pays(rows * inner * columns)
+    if not compiled or not (left.flags.aligned and right.flags.aligned):
+        product: Ring = np.ascontiguousarray(left) @ right
         return product
     if left.flags.f_contiguous and not left.flags.c_contiguous:
         out = np.zeros((rows, columns), DTYPE)
@@ -33,6 +41,15 @@ def matmul(left: Ring, right: Ring, compiled_from: int = COMPILED_FROM) -> Ring:
         out = np.empty((rows, columns), DTYPE)
         _compiled(_multiply)(np.ascontiguousarray(left), np.ascontiguousarray(right.T), out)
     return out
+
+
+def compiling_pays(multiplications: int) -> bool:
+    """Return whether a product of so many multiplications should be compiled, given all before it in this process."""
+    global _multiplied
+    if multiplications < COMPILED_FROM:
+        return False
+    _multiplied += multiplications
+    return _multiplied > COMPILED_AFTER
 
 
 def sparse_matmul(left: Sparse, right: Ring) -> Ring:
@@ -87,15 +104,30 @@ def _add_transposed(x: Ring, y: Ring, out: Ring) -> None:
                 out[j, c] += x[i, j] * y[i, c]
 
 
-@cache
+ArrayKind = tuple[str, int, bool]
+"""Element type, dimensions, and whether the loop only reads it: a contiguous array."""
+
+
 def _compiled(loop: Callable[[Ring, Ring, Ring], None]) -> Callable[[Ring, Ring, Ring], None]:
-    """Compile a loop once, for read-only or writable operands; without numba's cache where none can be written."""
+    return compile_loop(loop, (("uint64", 2, True), ("uint64", 2, True), ("uint64", 2, False)))
+
+
+@cache
+def compile_loop(loop: Callable[..., None], arguments: tuple[ArrayKind | str, ...]) -> Callable[..., None]:
+    """Compile a loop once for arguments of these types; without numba's cache where none can be written.
+
+    What a loop only reads may be read-only or writable.
+    """
     from numba import njit, types
 
-    operand = types.Array(types.uint64, 2, "C", readonly=True)
-    signature = types.void(operand, operand, types.Array(types.uint64, 2, "C"))
+    def type_of(argument: ArrayKind | str) -> Any:
+        if isinstance(argument, str):
+            return getattr(types, argument)
+        return types.Array(getattr(types, argument[0]), argument[1], "C", readonly=argument[2])
+
+    signature = types.void(*map(type_of, arguments))
     try:
         compiled = njit(signature, cache=True, nogil=True)(loop)
     except RuntimeError:
         compiled = njit(signature, nogil=True)(loop)
-    return cast(Callable[[Ring, Ring, Ring], None], compiled)
+    return cast(Callable[..., None], compiled)

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from veilmeans.crypto.bits import word_count
+from veilmeans.pipelines.planning.planned_bytes import waits_of
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, statistics_method
 from veilmeans.pipelines.session.result_opening import policy_of
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.offline.dealer import expected_corrections
 from veilmeans.transforms.offline.traced_job import JobStep, TracedJob
-from veilmeans.transforms.primitives.a2b import a2b
 from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
-from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
+from veilmeans.transforms.primitives.truncate import Truncation, truncate
 from veilmeans.transforms.rounds.executor import Over
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import StageTrace, trace
@@ -29,7 +30,7 @@ ROWS, CLUSTERS = 16_384, (2, 5, 10)
 COLUMNS = {"payco": 2, "shop": 3}
 _MARKED = re.compile(r"(<!-- cost table: ([\w ]+) -->\n)(?:\|.*\n)*")
 _VALUES = 64
-_SHAPES = {"x": ((_VALUES,), "uint64"), "y": ((_VALUES,), "uint64"), "b": ((_VALUES // 8,), "uint8")}
+_SHAPES = {"x": ((_VALUES,), "uint64"), "y": ((_VALUES,), "uint64"), "b": ((word_count(_VALUES),), "uint64")}
 Row = Sequence[object]
 
 
@@ -55,12 +56,9 @@ def _primitives(parties: int) -> dict[str, Protocol]:
     return {
         "SMUL": multiply("x", "y", "z"),
         **comparisons,
-        "A2B": a2b("x", "s", parties),
         "B2A": Protocol("b2a", (b2a("b", "x", "z"),)),
         "MUX, bit injection": Protocol("mux", (inject("b", "x", "z"),)),
         "truncation, off by at most one": truncate(Truncation("x", 20)),
-        "truncation, exact, up to 32 bits": truncate_exactly(Truncation("x", 20)),
-        "truncation, exact, over 32 bits": truncate_exactly(Truncation("x", 40)),
     }
 
 
@@ -132,12 +130,14 @@ def steps_table() -> str:
         rows.append([f"`{each[0].name}`", _over(each[0].over), _when(each[0]), *_by_kind(costs)])
     totals = [_iteration(job) for job in jobs]
     head = ["step", "over", "when", *(f"{what}, k = {k}" for what in ("rounds", "bytes") for k in CLUSTERS)]
-    return _markdown(head, [*rows, ["an iteration", "", "", *_by_kind(totals)]])
+    return _markdown(head, [*rows, ["an iteration, on its critical path", "", "", *_by_kind(totals)]])
 
 
 def _iteration(job: TracedJob) -> tuple[int, int]:
-    costs = [_cost(job, step) for step in job.steps if step.when == "iteration"]
-    return sum(rounds for rounds, _ in costs), sum(size for _, size in costs)
+    """Rounds on the critical path, and bytes."""
+    steps = [step for step in job.steps if step.when in ("iteration", "later")]
+    stages = {stage.name for step in steps for _, stage in job.stage_counts(step) if any(stage.sent)}
+    return waits_of(steps, stages).total(), sum(_cost(job, step)[1] for step in steps)
 
 
 def _by_kind(costs: Sequence[tuple[int, int]]) -> list[int]:
@@ -150,7 +150,8 @@ def _over(over: Over) -> str:
 
 
 def _when(step: JobStep) -> str:
-    return {"once": "once", "iteration": "each iteration", "end": "at the end"}[step.when]
+    later = {"later": "each iteration but the first", "last": "after the last iteration"}
+    return {"once": "once", "iteration": "each iteration", "end": "at the end", **later}[step.when]
 
 
 OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -15,7 +15,8 @@ ROOMS = ("schemas", "crypto", "transforms", "io", "pipelines")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("schemas",),
     ("crypto",),
-    ("crypto.he",),
+    ("crypto.he", "crypto.lattice", "crypto.ot"),
+    ("crypto.ot.kinds",),
     ("io.storage",),
     ("io.sources", "io.exchange"),
     ("transforms.rounds",),
@@ -28,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipelines.reporting",),
     ("pipelines",),
     ("pipelines.configure",),
+    ("pipelines.configure.agreement",),
     ("pipelines.local",),
     ("pipelines.cli",),
 )

@@ -1,22 +1,20 @@
 """`veilmeans offline`: make a store of correlated randomness, by a dealer that knows shapes and never sees data.
 
-The dealer's side is a Beam pipeline over (run number, iteration, shard): it expands the parties' seeds, and sends each
-party the corrections that the others' shares determine. A party's side takes them into its store, shard by shard.
-Neither holds more than a shard at a time. What it cost is in the report of the store's own run folder; corrections are
-counted under the stages that will use them (seeds and public keys, some hundred bytes, are not).
+For each (run number, iteration, shard) the dealer expands the parties' seeds and sends each party the corrections that
+the others' shares determine. A party's side takes them into its store, shard by shard. Neither holds more than a shard
+at a time. What it cost is in the report of the store's own run folder; corrections are counted under the stages that
+will use them (seeds and public keys, some hundred bytes, are not).
 """
 
 import json
 import time
-from functools import partial
 from itertools import product
 
-import apache_beam as beam
 import numpy as np
 
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
-from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms, stored_terms
 from veilmeans.io.exchange.link_shaping import LAN, WAN
 from veilmeans.io.storage.atomic_files import check_writable
@@ -30,7 +28,7 @@ from veilmeans.pipelines.planning.planned_bytes import plan_offline
 from veilmeans.pipelines.planning.units import format_seconds, format_size
 from veilmeans.pipelines.reporting.progress import counting_shards
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
-from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.execution import run_store_work
 from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_steps, store_iterations, traced_job
 from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
 from veilmeans.schemas.address import Address
@@ -41,6 +39,7 @@ from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
+from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
@@ -52,7 +51,7 @@ def exchange_keys(exchange: Exchange, config: JobConfig, cipher: SchemeParameter
     folder, where = config.store_folder, Address(config.run, 0, _STAGE, 0)
     mine = np.frombuffer(json.dumps(make_own_keys(folder, cipher).to_json()).encode(), np.uint8)
     peers = [name for name in config.parties if name != config.party]
-    exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), {"key": mine}) for peer in peers])
+    deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), {"key": mine}) for peer in peers])
     for peer in peers:
         heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s).get("key")
         if heard is None or heard.dtype != np.uint8:
@@ -167,16 +166,12 @@ def _receive(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: M
     store.complete()
 
 
-def _over_shards(config: JobConfig, plan: TracedJob, manifest: Manifest, work: beam.DoFn, what: str) -> None:
-    """Run one pipeline over the shards of all iterations of all runs of the store."""
+def _over_shards(config: JobConfig, plan: TracedJob, manifest: Manifest, work: StoreWork, what: str) -> None:
+    """Work on the shards of all iterations of all runs of the store."""
     shards = list(product(range(manifest.runs), range(manifest.iterations), range(plan.store_shards)))
     start = time.perf_counter()
     with counting_shards(what, len(shards)):
-        result = run_pipeline(config, partial(_build, shards, work))
+        stages = run_store_work(config, kmeans_steps(config, manifest.engines), work, shards)
     costs = RunReport(config.run_folder)
     costs.add_shards(len(shards))
-    costs.add(time.perf_counter() - start, counters(result))
-
-
-def _build(shards: list[dealer.StoreShard], work: beam.DoFn, pipeline: beam.Pipeline) -> None:
-    _ = pipeline | beam.Create(shards) | beam.Reshuffle() | "Shards" >> beam.ParDo(work)
+    costs.add(time.perf_counter() - start, stages)

@@ -8,19 +8,16 @@ import logging
 import time
 from pathlib import Path
 
-import apache_beam as beam
-
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.pipelines.reporting.progress import RunProgress
-from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.execution import run_prediction
 from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import newest_checkpoint
 from veilmeans.pipelines.session.trained_model import model_config
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.transforms.kmeans.iteration import PredictRows
 from veilmeans.transforms.kmeans.party_state import PartyJob, copy_model, finish_prediction
 from veilmeans.transforms.rounds.party_context import run_checkpoints, run_seed
 
@@ -33,7 +30,7 @@ def run_predict(config: JobConfig) -> Path:
 
 
 def _assign(_exchange: Exchange, ready: CheckedRun, job: PartyJob, _data: EncodedData, report: RunReport) -> int:
-    """Assign all rows in one pipeline, unless that was done before."""
+    """Assign all rows, unless that was done before."""
     config, context, model = ready.config, job.context.open(), ready.model
     done = newest_checkpoint(config, job)
     if done >= 1:
@@ -47,9 +44,7 @@ def _assign(_exchange: Exchange, ready: CheckedRun, job: PartyJob, _data: Encode
         copy_model(job, context, kept, model.iterations)
     progress = RunProgress(1, len(job.row_shards), what=f"rows assigned to clusters of {model.run!r}")
     with progress.watching(0):
-        manifest = ready.store.manifest
-        result = run_pipeline(config, lambda empty: empty | beam.Create([0]) | "Predict" >> PredictRows(job, manifest))
-        stages = counters(result)
+        stages = run_prediction(config, job, ready.store.manifest)
         finish_prediction(job, context)
         progress.report_done(1, bytes_sent(stages))
     report.add(time.perf_counter() - begin, stages)

@@ -1,31 +1,27 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
-prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ iterations, each with a checkpoint ─▶ reveal
+prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ iterations, each with a checkpoint
+─▶ [inertia] ─▶ reveal
 """
 
 import logging
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import apache_beam as beam
 
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
-from veilmeans.io.storage.triple_store import Manifest
 from veilmeans.pipelines.reporting.progress import RunProgress
-from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.execution import run_description, run_iterations
 from veilmeans.pipelines.session.kmeans_from_config import iterations_per_pipeline
 from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import drop_messages, newest_checkpoint
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
-from veilmeans.transforms.kmeans.iteration import LloydIteration, mask_operands, write_first_centroids
-from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, first_checkpoint, has_stopped
-from veilmeans.transforms.rounds.beam_executor import RunDescription
-from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, Step, in_memory
+from veilmeans.transforms.kmeans.iteration import compute_inertia, mask_operands, write_first_centroids
+from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, first_checkpoint
+from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +38,17 @@ def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
         return
     start = time.perf_counter()
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.beam.runner)
-    operand, costs = job.steps.operand, StageCosts()
-    masked = {} if operand is None else counters(run_pipeline(config, partial(_build_operands, job, operand)))
+    operand = job.steps.operand
+    masked = {} if operand is None else run_description(config, job, partial(mask_operands, operand))
     share = initial_centroids_share(ready.job, job.steps.layout, config.me, prepared)
     first = in_memory(*by_columns(job.steps, "mu", share).values())
     checkpoint = first_checkpoint(own_sum_of_squares(prepared))
-    write_first_centroids(job.steps, first, checkpoint, BareExecutor(job, context, costs))
-    RunReport(config.run_folder).add(time.perf_counter() - start, {**masked, **costs.counts()})
-
-
-def _build_operands(job: PartyJob, operand: Step, pipeline: beam.Pipeline) -> None:
-    _ = pipeline | beam.Create([0]) | "Mask" >> RunDescription(job, partial(mask_operands, operand), job.one_call)
+    write_first_centroids(first, checkpoint, BareExecutor(job, context, StageCosts()))
+    RunReport(config.run_folder).add(time.perf_counter() - start, masked)
 
 
 def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
-    """Run pipelines of iterations until the run has stopped; return the number of iterations."""
+    """Run iterations, some at a time, until the run has stopped; return the number of iterations."""
     _begin(ready, job, prepared)
     config, limit = ready.config, ready.job.max_iter
     step = iterations_per_pipeline(config, job.one_call)
@@ -67,15 +59,24 @@ def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: Encod
         while done < limit and not has_stopped(store.read(done)):
             begin = time.perf_counter()
             last = min(done + step, limit)
-            stages = counters(run_pipeline(config, partial(_build_iterations, job, ready.store.manifest, done, last)))
+            stages = run_iterations(config, job, ready.store.manifest, range(done, last))
             drop_messages(exchange, config, before=done - 1)
-            done = store.newest()
-            report.add_iterations(done, time.perf_counter() - begin, stages)
+            before, done = done, store.newest()
+            if done > before:
+                report.add_iterations(done, time.perf_counter() - begin, stages)
+            else:
+                report.add(time.perf_counter() - begin, stages)
             progress.report_done(done, bytes_sent(stages))
+    _finish(job, done, report)
     return done
 
 
-def _build_iterations(job: PartyJob, manifest: Manifest, done: int, last: int, pipeline: beam.Pipeline) -> None:
-    numbers = pipeline | beam.Create([done])
-    for iteration in range(done, last):
-        numbers = numbers | LloydIteration(replace(job, context=replace(job.context, iteration=iteration)), manifest)
+def _finish(job: PartyJob, done: int, report: RunReport) -> None:
+    """Compute the inertia of the last iteration, if it may be revealed, unless that was done before."""
+    last = job.at_iteration(done - 1)
+    context = last.context.open()
+    if not job.steps.centroid_update.inertia or "inertia" in checkpoints_of(context).read(done):
+        return
+    begin, costs = time.perf_counter(), StageCosts()
+    compute_inertia(job.steps, BareExecutor(last, context, costs))
+    report.add(time.perf_counter() - begin, costs.counts())

@@ -2,6 +2,9 @@
 
 A batch has one row; each column is one array as a `fixed_shape_tensor`, which includes its element type and shape, so
 arrays may have different lengths. Reading is zero-copy: the arrays are read-only views.
+
+All bytes of a small stream but the elements are a function of its specification, so they are made by Arrow once
+(`_Layout`); later streams of the specification are put together and taken apart without it, to the same bytes.
 """
 
 from collections.abc import Mapping
@@ -31,6 +34,8 @@ def from_batch(batch: pa.RecordBatch) -> dict[str, Array]:
 
 def to_stream(arrays: Arrays) -> pa.Buffer:
     """Serialise arrays as an Arrow IPC stream."""
+    if _has_layout(arrays):
+        return _layout(_key_of(arrays)).join(arrays)
     batch = to_batch(arrays)
     buffer = pa.allocate_buffer(stream_size(batch))
     write_stream(batch, pa.FixedSizeBufferWriter(buffer))
@@ -89,10 +94,22 @@ def _aligned(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def from_stream(source: Any) -> dict[str, Array]:
-    """Read the arrays of an IPC stream (a buffer or a memory-mapped file)."""
+def from_stream(source: Any, validate: bool = False) -> dict[str, Array]:
+    """Read the arrays of an IPC stream (a buffer or a memory-mapped file).
+
+    `validate`: somebody else made it. An array longer than its buffer would expose this process's own memory.
+    """
+    layout = _known_layout(source) if isinstance(source, pa.Buffer) else None
+    if layout is not None:
+        return layout.split(source)
     with pa.ipc.open_stream(source) as reader:
-        return from_batch(reader.read_next_batch())
+        batch = reader.read_next_batch()
+    if validate:
+        batch.validate(full=True)
+    arrays = from_batch(batch)
+    if _has_layout(arrays):
+        _layout(_key_of(arrays))  # known from now on
+    return arrays
 
 
 def nbytes(arrays: Arrays) -> int:
@@ -122,3 +139,99 @@ def _array(column: pa.Array) -> Array:
         return values.reshape(shape)
     size = flat.type.byte_width
     return np.frombuffer(flat.buffers()[1], f"V{size}", len(flat), flat.offset * size).reshape(shape)
+
+
+# streams without Arrow
+_SMALL = 1 << 20  # bytes of elements up to which a stream is put together from a known layout
+_LAYOUTS = 4096  # layouts that a process remembers
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+_LayoutKey = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The stream of one specification: `framing` (schema and batch metadata), the padded elements, an end mark."""
+
+    framing: bytes
+    arrays: _LayoutKey
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    paddings: tuple[bytes, ...]
+    size: int
+
+    def join(self, arrays: Arrays) -> pa.Buffer:
+        """Put a stream together."""
+        pieces: list[Any] = [self.framing]
+        for array, padding in zip(arrays.values(), self.paddings, strict=True):
+            pieces += (np.ascontiguousarray(array).data if array.size else b"", padding)
+        return pa.py_buffer(b"".join((*pieces, _END)))
+
+    def split(self, stream: pa.Buffer) -> dict[str, Array]:
+        """Take a stream apart: read-only views of it."""
+        content = np.frombuffer(stream, np.uint8)
+        content.flags.writeable = False
+        return {
+            name: content[start:end].view(dtype).reshape(shape) if end > start else _empty(shape, dtype)
+            for (name, dtype, shape), start, end in zip(self.arrays, self.starts, self.ends, strict=True)
+        }
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    array = np.empty(shape, dtype)
+    array.flags.writeable = False
+    return array
+
+
+_by_framing: dict[bytes, _Layout] = {}  # only layouts of our own making: a peer's framing is compared with them
+
+
+def _has_layout(arrays: Arrays) -> bool:
+    """True for small arrays of whole bytes (Arrow packs booleans into bits)."""
+    return nbytes(arrays) <= _SMALL and all(array.dtype.kind in "uifV" for array in arrays.values())
+
+
+def _key_of(arrays: Arrays) -> _LayoutKey:
+    return tuple((name, array.dtype, array.shape) for name, array in arrays.items())
+
+
+@lru_cache(maxsize=_LAYOUTS)
+def _layout(key: _LayoutKey) -> _Layout:
+    """Let Arrow write a stream of zeros, and learn the layout from it."""
+    sink = pa.BufferOutputStream()
+    write_stream(to_batch({name: np.zeros(shape, dtype) for name, dtype, shape in key}), sink)
+    stream = sink.getvalue().to_pybytes()
+    sizes = [prod(shape) * dtype.itemsize for _, dtype, shape in key]
+    start = len(stream) - len(_END) - sum(map(_aligned, sizes))
+    framing, starts = stream[:start], []
+    for size in sizes:
+        starts.append(start)
+        start += _aligned(size)
+    ends = tuple(begin + size for begin, size in zip(starts, sizes, strict=True))
+    paddings = tuple(bytes(_aligned(size) - size) for size in sizes)
+    layout = _Layout(framing, key, tuple(starts), ends, paddings, len(stream))
+    if len(_by_framing) >= _LAYOUTS:
+        _by_framing.clear()
+    _by_framing[framing] = layout
+    return layout
+
+
+def _known_layout(stream: pa.Buffer) -> _Layout | None:
+    """Return the layout whose framing this stream begins with, if it has that size and its end mark, too."""
+    content = memoryview(stream).cast("B")
+    schema = _message_end(content, 0)
+    batch = _message_end(content, schema)
+    layout = _by_framing.get(bytes(content[:batch])) if 0 < batch <= _LONGEST_FRAMING else None
+    if layout is None or len(content) != layout.size or content[-len(_END) :] != _END:
+        return None
+    return layout
+
+
+_LONGEST_FRAMING = 1 << 16
+
+
+def _message_end(content: memoryview, start: int) -> int:
+    """Return the end of the metadata of the IPC message at `start`; 0 if there are none."""
+    head = content[start : start + 8]
+    if len(head) < 8 or head[:4] != _END[:4] or (start == 0 and len(content) < 16):
+        return 0
+    return start + 8 + int.from_bytes(head[4:], "little")

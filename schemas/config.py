@@ -43,6 +43,10 @@ def _host_and_port(value: str) -> str:
 HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 
 
+_AGREED_LINK = Agreed(("offline", "train", "predict"))
+"""The protocols depend on it, and with them the triple store."""
+
+
 class Peer(ConfigSection):
     """A peer, which is another party or the dealer: its address and its certificate."""
 
@@ -56,6 +60,15 @@ class LinkShape(ConfigSection):
 
     rate_mbps: float = Field(gt=0, description="megabits per second")
     round_trip_ms: float = Field(ge=0, description="round-trip delay in milliseconds")
+
+
+class LinkConfig(ConfigSection):
+    """The link between the parties as it is, by which protocols are chosen and runs are planned."""
+
+    rate_mbps: Annotated[float, _AGREED_LINK] = Field(1000, gt=0, allow_inf_nan=False)
+    """megabits per second; a low one makes bytes dear, and protocols with fewer bytes and more rounds are chosen"""
+    round_trip_ms: Annotated[float, _AGREED_LINK] = Field(0.5, ge=0, allow_inf_nan=False)
+    """round-trip delay in milliseconds"""
 
 
 class ExchangeConfig(ConfigSection):
@@ -75,7 +88,7 @@ class BeamConfig(ConfigSection):
     runner: str = Field("DirectRunner", description="DirectRunner, PrismRunner, FlinkRunner, PortableRunner, …")
     workers: int = Field(1, ge=1, le=64, description="worker threads or processes of DirectRunner")
     worker_type: Literal["threads", "processes"] = "threads"
-    """how DirectRunner runs several workers; work on ciphertexts is faster only with processes"""
+    """how DirectRunner runs several workers; work on ciphertexts uses all cores in either case"""
     rows_per_shard: Annotated[int, AGREED_BY_ALL] = Field(65_536, ge=1, le=1 << 24, description="rows in one row shard")
     values_per_column_shard: Annotated[int, AGREED_BY_ALL] = Field(262_144, ge=1, le=1 << 28)
     """values of the centroids (clusters × columns) in one column shard; at least one column"""
@@ -138,6 +151,7 @@ class JobConfig(ConfigSection):
     """run the gateway inside this process, or use one that `veilmeans gateway` started"""
     peers: Annotated[dict[Name, Peer], CONNECTION]
     exchange: Annotated[ExchangeConfig, CONNECTION] = ExchangeConfig()
+    link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
     triples: TriplesConfig | None = None
     kmeans: KMeansConfig | None = None
@@ -190,6 +204,11 @@ class JobConfig(ConfigSection):
     def me(self) -> Party:
         """This party's place among the parties; the dealer has none."""
         return Party(self.parties.index(self.party), self.parties)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The parties, and the dealer if there is one."""
+        return (*self.parties, *([self.dealer] if self.dealer else []))
 
     @property
     def max_message_bytes(self) -> int:
@@ -302,7 +321,7 @@ def parse_config(text: str, file: Path) -> JobConfig:
     try:
         return JobConfig.model_validate(map_paths(JobConfig, raw, partial(_absolute, file.resolve().parent)))
     except ValidationError as error:
-        raise ConfigError(f"{file}: {_first_mistake(error)}") from None
+        raise ConfigError(f"{file}: {first_mistake(error)}") from None
 
 
 _KIND = re.compile(r"int|(literal|dict|union)\[.*|\[key\]|[A-Z]\w*Config")
@@ -310,7 +329,7 @@ _KIND = re.compile(r"int|(literal|dict|union)\[.*|\[key\]|[A-Z]\w*Config")
 _FIELD = re.compile(r"[a-z_]+(\.\w+)*: ")  # the beginning of a sentence that names a field below
 
 
-def _first_mistake(error: ValidationError) -> str:
+def first_mistake(error: ValidationError) -> str:
     """The first mistake; of a field with alternatives, the mistake in the alternative that fits best."""
     mistakes = [(_field(each["loc"]), each["msg"]) for each in error.errors(include_url=False)]
     field, what = max((each for each in mistakes if each[0].startswith(mistakes[0][0])), key=lambda each: len(each[0]))

@@ -76,6 +76,11 @@ def agreed_fields(section: ConfigSection, command: Command, vertical: bool) -> d
     return dict(_select(section, lambda mark: mark.compares(command, vertical)))
 
 
+def terms_fields(section: ConfigSection, vertical: bool) -> dict[str, Any]:
+    """The fields that some handshake compares: dotted name -> JSON value. All that a party may send of its terms."""
+    return dict(_select(section, lambda mark: not (mark.horizontal and vertical)))
+
+
 def bound_fields(section: ConfigSection, command: Command) -> dict[str, Any]:
     """The fields to which a run of `command` is bound: dotted name -> JSON value."""
     return dict(_select(section, lambda mark: mark.bound and command in mark.commands))

@@ -42,6 +42,8 @@ Category = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
 Counts = Annotated[int | dict[str, int], AfterValidator(_refuse_below_one)]
 """One number, or one for each party."""
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST_CLUSTERS_BY_PAIRS = 8
+"""Assignment by all pairs needs twice as much correlated randomness with each further cluster."""
 
 
 class NormaliseConfig(ConfigSection):
@@ -196,6 +198,9 @@ class KMeansConfig(ConfigSection):
     cipher: CipherConfig = CipherConfig()
     drop_bits: Annotated[Annotated[int, Field(ge=0, le=32)] | None, AGREED_IN_RUNS] = None
     """low bits of distances that comparisons ignore; default: as many as make them 32 bits wide"""
+    assignment: Annotated[Literal["auto", "pairs", "tree"], AGREED_IN_RUNS] = "auto"
+    """how the nearest centroid is found: all pairs of distances at once (few rounds, up to 8 clusters), a tree of
+    comparisons (few bytes), or auto, by clusters, rows and link"""
     reveal: RevealConfig = RevealConfig()
     predict: PredictConfig | None = None
     """none: this job trains; else it assigns new rows to the clusters of a trained model"""
@@ -213,6 +218,8 @@ class KMeansConfig(ConfigSection):
         same_scale = self.normalise.aggregate or self.normalise.ranges is not None or self.normalise.method == "none"
         if not self.vertical and not same_scale:
             raise ValueError("normalise: layout horizontal needs ranges, or aggregate: true")
+        if self.assignment == "pairs" and self.clusters > MOST_CLUSTERS_BY_PAIRS:
+            raise ValueError(f"assignment: pairs is for at most {MOST_CLUSTERS_BY_PAIRS} clusters: set tree or auto")
         self._check_encoding()
         if self.predict is None:
             self._check_init()

@@ -67,9 +67,9 @@ class Header:
         return (MAGIC + self.size.to_bytes(8, "big") + self.digest).ljust(HEADER_SIZE, b"\0")
 
     @classmethod
-    def unpack(cls, key: MessageKey, data: bytes) -> "Header":
+    def unpack(cls, data: bytes, key: MessageKey | None = None) -> "Header":
         if len(data) < HEADER_SIZE or data[:8] != MAGIC:
-            raise RefusedError(f"message {key} is truncated, or not a message: its envelope cannot be read")
+            raise RefusedError(f"message {key or ''} is truncated, or not a message: its envelope cannot be read")
         return cls(int.from_bytes(data[8:16], "big"), data[16:48])
 
     def check(self, key: MessageKey, payload: pa.Buffer) -> None:
@@ -82,7 +82,7 @@ class Header:
 
 def open_envelope(key: MessageKey, envelope: pa.Buffer) -> pa.Buffer:
     """Read and check the payload of an envelope."""
-    header = Header.unpack(key, envelope.slice(0, min(HEADER_SIZE, envelope.size)).to_pybytes())
+    header = Header.unpack(envelope.slice(0, min(HEADER_SIZE, envelope.size)).to_pybytes(), key)
     payload = envelope.slice(HEADER_SIZE)
     header.check(key, payload)
     return payload

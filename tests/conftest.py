@@ -1,4 +1,7 @@
-"""Hooks for all tests: the order of files, and a check that only tests marked `processes` start Python processes."""
+"""Hooks for all tests: the order of files, and a check that only tests marked `processes` start Python processes.
+
+Examples of hypothesis have no time limit: no test asserts a time.
+"""
 
 import gc
 import sys
@@ -9,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 _TESTS = Path(__file__).parent
-_ROOMS = ("runs", "pipelines", "transforms", "io", "crypto", "schemas", "documents")
+_ROOMS = ("runs", "pipelines", "transforms", "io", "crypto", "schemas", "documents", "benchmarks")
 _running: list[pytest.Item] = []
 """The test that runs now, with its fixtures."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # xdist would begin with the files of the most tests
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
     sys.addaudithook(_check_command)
     start = BaseProcess.start
 

@@ -42,19 +42,40 @@ class PowerTables:
 
     def compute(self, columns: Integers) -> None:
         """Compute the tables of these columns that were not computed before."""
-        needed = np.zeros(len(self.bases), np.bool_)
-        needed[columns] = True
-        for column in np.flatnonzero(needed & ~self._computed).tolist():
-            self._compute_column(column)
-            self._computed[column] = True
+        for column in self.missing(columns):
+            self.store([column], self.powers([column]))
 
-    def _compute_column(self, column: int) -> None:
-        window, base = self.window or 0, self.bases[column]
-        for digit in range(self.digits):
-            powers = _powers(base, 1 << min(window, self.bits - digit * window), self.modulus)
-            start = column * self.digits + digit << window
-            self.factors[start : start + len(powers)] = powers
-            base = powers[-1] * base % self.modulus
+    def missing(self, columns: Integers) -> list[int]:
+        """List those of the columns whose tables were not computed before, ascending; none if there are no tables."""
+        needed = np.zeros(len(self.bases), np.bool_)
+        needed[columns] = self.window is not None
+        return np.flatnonzero(needed & ~self._computed).tolist()
+
+    @property
+    def digit_sizes(self) -> list[int]:
+        """The number of powers for each digit of an exponent; the last digit may have fewer bits."""
+        window = self.window or 0
+        return [1 << min(window, self.bits - digit * window) for digit in range(self.digits)]
+
+    def powers(self, columns: Sequence[int]) -> list[mpz]:
+        """Compute the powers of these columns, digit by digit."""
+        computed: list[mpz] = []
+        for column in columns:
+            base = self.bases[column]
+            for size in self.digit_sizes:
+                computed += _powers(base, size, self.modulus)
+                base = computed[-1] * base % self.modulus
+        return computed
+
+    def store(self, columns: Sequence[int], powers: Sequence[mpz]) -> None:
+        """Put what `powers` has computed into the tables."""
+        begin = 0
+        for column in columns:
+            for digit, size in enumerate(self.digit_sizes):
+                start = column * self.digits + digit << (self.window or 0)
+                self.factors[start : start + size] = powers[begin : begin + size]
+                begin += size
+            self._computed[column] = True
 
 
 def choose_window(columns: int, nonzeros: int, bits: int, memory: int, size: int = 256) -> int | None:

@@ -1,5 +1,6 @@
 """A party's identity, gateway and exchange, opened from its configuration: once per process, never pickled."""
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ import pyarrow as pa
 from veilmeans.crypto.certificates import Identity, check_certificate, check_pair
 from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.io.exchange.inbox import MessageStore
@@ -23,6 +23,7 @@ from veilmeans.schemas.errors import CertificateError, StorageError
 
 _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by what they depend on (`_exchange_name`)
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
+_jobs: dict[str, int] = {}  # the exchanges of jobs that run in this process (`_exchange_name`), and its process id
 _lock = threading.Lock()
 
 
@@ -73,8 +74,25 @@ def _cannot_listen(listen: str, why: str) -> StorageError:
 
 
 @contextmanager
-def embedded_gateway(config: JobConfig) -> Iterator[None]:
-    """Run the gateway inside this process while the context lasts, if the configuration says `gateway: embedded`."""
+def running_job(config: JobConfig) -> Iterator[None]:
+    """Declare that this process runs a job, and run its gateway here if the configuration says `gateway: embedded`.
+
+    If this process dies, the job is rerun and makes its messages again, so they need not be acknowledged at once
+    (`io.exchange.outbox`).
+    """
+    name = _exchange_name(config)
+    close_exchange(config)  # one that was opened before was not a job's
+    _jobs[name] = os.getpid()
+    try:
+        with _embedded_gateway(config):
+            yield
+    finally:
+        close_exchange(config)
+        del _jobs[name]
+
+
+@contextmanager
+def _embedded_gateway(config: JobConfig) -> Iterator[None]:
     if config.exchange.kind != "gateway" or config.gateway != "embedded":
         yield
         return
@@ -111,19 +129,24 @@ def close_exchange(config: JobConfig) -> None:
 
 def _build_exchange(config: JobConfig) -> Exchange:
     identity, certificates = load_identity(config), load_peer_certificates(config)
+    late = _jobs.get(_exchange_name(config)) == os.getpid()
     exchange: Exchange
     if config.exchange.kind == "gateway":
         peers = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
         own = Endpoint(config.party, config.listen or "", identity.certificate)
         local = _local_inboxes.get(own.address)
-        exchange = FlightExchange(own, peers, identity, config.max_message_bytes, config.exchange.timeout_s, local)
+        exchange = FlightExchange(
+            own, peers, identity, config.max_message_bytes, config.exchange.timeout_s, local, late
+        )
     else:
+        from veilmeans.io.exchange.file_exchange import FileExchange
+
         ciphers = {name: PairwiseCipher(identity, certificate) for name, certificate in certificates.items()}
         outboxes = {name: peer.outbox or "" for name, peer in config.peers.items()}
         exchange = FileExchange(config.exchange.outbox or "", outboxes, ciphers, config.max_message_bytes)
     shape = config.exchange.shape
     if shape is not None:
-        exchange = ShapedExchange(exchange, Link.from_config(shape), config.storage_folder.link_clock)
+        exchange = ShapedExchange(exchange, Link.from_config(shape), config.storage_folder.link_clock, late)
     return exchange
 
 

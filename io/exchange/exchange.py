@@ -1,7 +1,11 @@
 """The interface through which a party sends messages to its peers and reads theirs.
 
-  put_all         store messages at their recipients, durably, before it returns. The same message again is ignored; a
-                  different one under the same key ends the run. Never waits for the peer's progress
+  put_all         send messages to their recipients. The same message again is ignored; a different one under the same
+                  key ends the run. Never waits for the peer's progress, and for its acknowledgement only where nobody
+                  could make the message again: in a worker beside the process that runs the job
+  flush           return when all recipients have acknowledged what was put: before a checkpoint, or anything else from
+                  which a rerun would resume, counts; before a farewell; before messages are dropped
+                  (not after it: who has said farewell needs nothing more)
   get             wait for the message under a key, check it and return its payload
   drop_messages   delete the messages of iterations that every party has finished
 
@@ -15,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from veilmeans.schemas.arrays import Array, Arrays, from_batch, to_stream
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.message import MessageKey
 
@@ -45,7 +49,10 @@ class Exchange(Protocol):
     """One party's way to send messages to all its peers and to read theirs."""
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
-        """Store all messages at their recipients; return when they are durable there."""
+        """Send all messages; a refusal that comes later is raised by the next call of any method."""
+
+    def flush(self) -> None:
+        """Return when everything that was put survives the death of any process, the recipients' too."""
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         """Wait at most `timeout` seconds for the message under `key` and return its payload; then a PeerError."""
@@ -60,6 +67,12 @@ class Exchange(Protocol):
         """Close all connections. A closed exchange is not used again."""
 
 
+def deliver_now(exchange: Exchange, messages: Sequence[Outgoing]) -> None:
+    """Send messages and wait until they are acknowledged: for a step that a rerun would leave out."""
+    exchange.put_all(messages)
+    exchange.flush()
+
+
 def get_arrays(exchange: Exchange, key: MessageKey, timeout: float) -> dict[str, Array]:
     """Wait for the message under `key` and return its arrays."""
     return read_arrays(key, exchange.get(key, timeout))
@@ -68,10 +81,7 @@ def get_arrays(exchange: Exchange, key: MessageKey, timeout: float) -> dict[str,
 def read_arrays(key: MessageKey, payload: pa.Buffer) -> dict[str, Array]:
     """Read the arrays of a payload; a payload that holds none ends the run."""
     try:
-        with pa.ipc.open_stream(payload) as reader:
-            batch = reader.read_next_batch()
-        batch.validate(full=True)  # an array longer than its buffer would expose this process's own memory
-        return from_batch(batch)
+        return from_stream(payload, validate=True)
     except (pa.ArrowException, OSError, StopIteration, AttributeError, ValueError) as error:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 

@@ -1,17 +1,18 @@
 """The exchange through gateways: messages are put to the recipient's gateway and read from one's own.
 
-A put is retried until the peer's gateway answers or the time is up: the peer may be restarting. A retry sends the same
-bytes, which the gateway ignores. If the own gateway runs in this process, its inbox is read directly.
+What is put is kept until the peer's gateway has acknowledged it (`io.exchange.outbox`), and sent again after a broken
+connection, until the gateway answers or the time is up: the peer may be restarting. The same bytes again are ignored
+there. If the own gateway runs in this process, its inbox is read directly.
 """
 
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -20,15 +21,23 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import Outgoing, check_size
 from veilmeans.io.exchange.flight_gateway import DROP_MESSAGES, FORGET_REFUSAL, LONGEST_WAIT
-from veilmeans.io.exchange.flight_streams import FlightStreams, Messages
 from veilmeans.io.exchange.inbox import MessageStore
+from veilmeans.io.exchange.outbox import Outbox
 from veilmeans.io.exchange.tls_diagnosis import diagnose
-from veilmeans.schemas.errors import CertificateError, PeerError, RefusedError, StorageError, recover_error
+from veilmeans.schemas.errors import (
+    CertificateError,
+    PeerError,
+    RefusedError,
+    StorageError,
+    VeilmeansError,
+    recover_error,
+)
 from veilmeans.schemas.message import Header, MessageKey
 
 Result = TypeVar("Result")
 GatewayCall = Callable[[flight.FlightClient, flight.FlightCallOptions], Result]  # the options limit its time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_CHECK = 0.5  # seconds after which a `get` through the own gateway looks whether a put has failed
 _UNREACHABLE = (flight.FlightUnavailableError, flight.FlightCancelledError)  # a gateway is absent or closing
 
 
@@ -42,7 +51,11 @@ class Endpoint:
 
 
 class FlightExchange:
-    """An exchange with peers through gateways. `local`: the inbox of the own gateway, if it runs in this process."""
+    """An exchange with peers through gateways.
+
+    `local`: the inbox of the own gateway, if it runs in this process. `late`: this process would make its messages
+    again if it died, so a put need not wait for the acknowledgements.
+    """
 
     def __init__(
         self,
@@ -52,11 +65,16 @@ class FlightExchange:
         limit: int,
         timeout: float,
         local: MessageStore | None = None,
+        late: bool = False,
     ) -> None:
         self._own, self._peers, self._identity = own, dict(peers), identity
         self._limit, self._timeout, self._local = limit, timeout, local
         self._clients: dict[str, flight.FlightClient] = {}
-        self._streams = {name: FlightStreams(timeout) for name in peers}
+        self._slice = _CHECK if late else LONGEST_WAIT
+        self._last: dict[str, MessageKey] = {}  # the key of the last message to each peer
+        self._outboxes = {
+            name: Outbox(_PeerGateway(self, peer, timeout), timeout, late, self._wake) for name, peer in peers.items()
+        }
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         by_peer: dict[str, list[tuple[Outgoing, Header]]] = {}
@@ -64,11 +82,21 @@ class FlightExchange:
             check_size(message.key, message.payload.size, self._limit)
             by_peer.setdefault(message.key.recipient, []).append((message, Header.of(message.payload)))
         for peer, batch in by_peer.items():
-            self._put(peer, batch)
+            self._last[peer] = batch[0][0].key
+            with self._explained(peer):
+                self._outboxes[peer].put(batch)
+
+    def flush(self) -> None:
+        for peer, outbox in self._outboxes.items():
+            with self._explained(peer):
+                outbox.flush()
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         deadline = time.monotonic() + timeout
-        while (payload := self._read_own(key, max(0.0, min(deadline - time.monotonic(), LONGEST_WAIT)))) is None:
+        while (payload := self._read_own(key, max(0.0, min(deadline - time.monotonic(), self._slice)))) is None:
+            for peer, outbox in self._outboxes.items():
+                with self._explained(peer):
+                    outbox.check()
             if time.monotonic() >= deadline:
                 raise PeerError(
                     f"no message {key.address} came from {key.sender} within {timeout:g} s: is its pipeline running, "
@@ -82,30 +110,42 @@ class FlightExchange:
         return self._act(DROP_MESSAGES, {"run": run, "before": before})
 
     def forget_refusal(self, run: str) -> None:
+        for outbox in self._outboxes.values():
+            outbox.forget(run)
         if self._local is not None:
             self._local.forget_refusal(run)
         else:
             self._act(FORGET_REFUSAL, {"run": run})
 
     def close(self) -> None:
-        for streams in self._streams.values():
-            streams.close()
+        for outbox in self._outboxes.values():
+            outbox.close()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
 
-    def _put(self, peer: str, messages: Messages) -> None:
+    @contextmanager
+    def _explained(self, peer: str) -> Iterator[None]:
+        """Raise our own refusal of a silent peer's message, if there is one, instead of its silence."""
         try:
-            streams = self._streams[peer]  # a stream has options of its own
-            self._call(self._peers[peer], lambda client, _: streams.put(messages, client), self._timeout)
+            yield
         except PeerError:
-            self._raise_own_refusal(messages[0][0].key)
+            if peer in self._last:
+                self._raise_own_refusal(self._last[peer])
             raise
+
+    def _wake(self) -> None:
+        """Wake the threads that wait for a message: a put has failed."""
+        if self._local is not None:
+            self._local.notify()
+
+    def _failed(self) -> bool:
+        return any(outbox.failed for outbox in self._outboxes.values())
 
     def _read_own(self, key: MessageKey, wait: float, timeout: float | None = None) -> pa.Buffer | None:
         """Wait `wait` seconds for the message under `key`; the own gateway may be absent for `timeout` seconds."""
         if self._local is not None:
-            return self._local.wait(key, wait)
+            return self._local.wait(key, wait, self._failed)
         ticket = flight.Ticket(json.dumps({"key": key.to_json(), "wait": wait}))
         limit = wait + (timeout or self._timeout)
         return _join(self._call(self._own, lambda client, options: client.do_get(ticket, options).read_all(), limit))
@@ -127,12 +167,13 @@ class FlightExchange:
         try:
             return retrying(partial(self._attempt, endpoint, call, time.monotonic() + timeout))
         except (*_UNREACHABLE, flight.FlightTimedOutError):
-            raise PeerError(
-                f"the gateway of {endpoint.name} at {endpoint.address} did not answer within {timeout:g} s: "
-                "is it running, and does the firewall let us through?"
-            ) from None
+            raise _silence(endpoint, timeout) from None
         except (flight.FlightError, pa.ArrowException) as error:
-            _raise_refusal(endpoint, error)
+            raise _refusal(endpoint, error) from None
+
+    def call_peer(self, endpoint: Endpoint, call: Callable[[flight.FlightClient], None], timeout: float) -> None:
+        """Call a peer's gateway, as `_call` does; a stream has options of its own."""
+        self._call(endpoint, lambda client, _: call(client), timeout)
 
     def _attempt(self, endpoint: Endpoint, call: GatewayCall[Result], deadline: float) -> Result:
         """Call a gateway once; a CertificateError if it cannot be reached because of a certificate."""
@@ -168,11 +209,36 @@ def _join(table: pa.Table) -> pa.Buffer | None:
     return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
 
 
-def _raise_refusal(endpoint: Endpoint, error: BaseException) -> NoReturn:
-    """Raise a gateway's answer as our own error; a full disk is reported as the gateway's."""
+def _silence(endpoint: Endpoint, timeout: float) -> PeerError:
+    return PeerError(
+        f"the gateway of {endpoint.name} at {endpoint.address} did not answer within {timeout:g} s: "
+        "is it running, and does the firewall let us through?"
+    )
+
+
+def _refusal(endpoint: Endpoint, error: BaseException) -> VeilmeansError:
+    """A gateway's answer as our own error; a full disk is reported as the gateway's."""
     debug_context = r"\. (?:gRPC client debug context|Client context|Detail):"  # appended by gRPC and Arrow
     answer = re.split(debug_context, str(error).splitlines()[0])[0]
     recovered = recover_error(answer)
     if isinstance(recovered, StorageError):
-        raise StorageError(f"the gateway of {endpoint.name} cannot store messages: {recovered.sentence}") from None
-    raise recovered or RefusedError(f"the gateway of {endpoint.name} refused: {answer}") from None
+        return StorageError(f"the gateway of {endpoint.name} cannot store messages: {recovered.sentence}")
+    return recovered or RefusedError(f"the gateway of {endpoint.name} refused: {answer}")
+
+
+@dataclass(frozen=True)
+class _PeerGateway:
+    """A peer's gateway as its outbox sees it."""
+
+    exchange: FlightExchange
+    endpoint: Endpoint
+    timeout: float
+
+    def call(self, call: Callable[[flight.FlightClient], None]) -> None:
+        self.exchange.call_peer(self.endpoint, call, self.timeout)
+
+    def silence(self) -> PeerError:
+        return _silence(self.endpoint, self.timeout)
+
+    def translate(self, error: BaseException) -> VeilmeansError:
+        return _refusal(self.endpoint, error)

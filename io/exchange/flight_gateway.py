@@ -5,8 +5,9 @@ nothing else. The party's own workers, who have its own certificate, may read th
 
 Wire form of `do_put`: a stream of record batches with one binary column, at most `PART_SIZE` bytes each. The metadata
 of a batch is a JSON object: {"key", "size", "sha256"} begins a message, {} continues it. A message ends with its
-announced size. The gateway answers each message, once it is stored, with how many of the stream it has stored so far; a
-stream may last for many rounds (`io.exchange.flight_streams`).
+announced size. Where a label has "acknowledge": true (it may stand alone, with no batch), and at the end of the stream,
+the gateway answers with how many messages of the stream it has stored so far; a stream may last for many rounds
+(`io.exchange.flight_streams`).
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from tenacity import wait_fixed
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
-from veilmeans.io.exchange.flight_streams import PART_SCHEMA, split
+from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, split
 from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
 from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
@@ -77,10 +78,13 @@ class Gateway(flight.FlightServerBase):
             for chunk in reader:
                 if stream.receive(chunk):
                     writer.write(pa.py_buffer(str(stream.stored).encode()))
+                if self._closing and not stream.unfinished:
+                    raise flight.FlightUnavailableError("the gateway is closing")
             if stream.unfinished and _was_cancelled(context):
                 log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
                 return
             stream.commit()
+            writer.write(pa.py_buffer(str(stream.stored).encode()))
         except VeilmeansError as error:
             log.error("refused a message of %s: %s", sender, error.sentence)
             raise flight.FlightServerError(str(error)) from None
@@ -133,20 +137,25 @@ class _PutStream:
         self._message: IncomingMessage | None = None
         self.stored = 0
         self._key: MessageKey | None = None
+        self._asked = False  # whether the message that has begun is to be acknowledged
 
     def receive(self, chunk: Any) -> bool:
-        """Receive one part; return whether it was the last of its message, which is now stored."""
+        """Receive one part, and store its message if it is the last; return whether the sender wants an answer now."""
         label = self._parse_label(chunk)
-        if label is not None:
+        asked = label.pop(ACKNOWLEDGE, False) is True
+        if asked and not label and chunk.data is None:
+            return True
+        if label:
             self.commit()
-            self._begin(*label)
+            self._begin(*self._parse_key(label))
+            self._asked = asked
         if self._message is None:
             raise RefusedError(f"{self._sender} sent a part of a message that it did not begin")
         self._end_run_if_refused(self._write, self._message, chunk)
         if not self._message.complete:
             return False
         self.commit()
-        return True
+        return self._asked
 
     @property
     def unfinished(self) -> bool:
@@ -165,20 +174,29 @@ class _PutStream:
         if self._message is not None:
             self._message.abandon()
 
-    def _parse_label(self, chunk: Any) -> tuple[MessageKey, Header] | None:
-        """Return key and header if this part begins a message."""
+    def _parse_label(self, chunk: Any) -> dict[str, Any]:
         try:
             label = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata else {}
-            if label == {}:
-                return None
+            if not isinstance(label, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            raise self._unreadable() from None
+        return label
+
+    def _parse_key(self, label: Mapping[str, Any]) -> tuple[MessageKey, Header]:
+        """Return key and header of the message that begins with this label."""
+        try:
             size, digest = label["size"], bytes.fromhex(label["sha256"])
             if type(size) is not int or size < 0 or len(digest) != hashlib.sha256().digest_size:
                 raise ValueError
             return MessageKey.parse(label["key"]), Header(size, digest)
         except RefusedError as error:
             raise RefusedError(f"{self._sender} sent a malformed label: {error.sentence}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise RefusedError(f"{self._sender} sent a label that cannot be read: does it run veilmeans?") from None
+        except (ValueError, KeyError, TypeError):
+            raise self._unreadable() from None
+
+    def _unreadable(self) -> RefusedError:
+        return RefusedError(f"{self._sender} sent a label that cannot be read: does it run veilmeans?")
 
     def _write(self, message: IncomingMessage, chunk: Any) -> None:
         batch = chunk.data

@@ -1,28 +1,30 @@
-"""Flight streams to a gateway, kept open between puts: to open one costs 2 to 4 ms, in every round.
+"""A Flight stream to a gateway that stays open for many puts: to open one costs 2 to 4 ms, in every round.
 
-A put takes a free stream or opens a new one, and gives it back afterwards. A stream that has not been used for a moment
-is closed, so that a peer's gateway need not wait for us when it stops. An old one is not used again, because a stream's
-time limit is set when it is opened.
-
-Wire form: a message is a series of record batches with one binary column, at most `PART_SIZE` bytes each (`split`).
+Wire form: a message is a series of record batches with one binary column, at most `PART_SIZE` bytes each (`split`). The
+sender continues without waiting; where it asks for an acknowledgement (`ACKNOWLEDGE`), and at the end of a stream, the
+gateway answers how many messages of the stream it has stored. A thread of its own reads the answers, and notices at
+once that the gateway has refused a message or is gone.
 """
 
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from veilmeans.io.exchange.exchange import Outgoing
-from veilmeans.schemas.errors import RefusedError, recover_error
 from veilmeans.schemas.message import Header
 
 PART_SIZE = 4 << 20
 PART_SCHEMA = pa.schema([("part", pa.large_binary())])
+ACKNOWLEDGE = "acknowledge"  # the field of a label that asks for an answer
 Messages = Sequence[tuple[Outgoing, Header]]
+STREAM_ERRORS = (flight.FlightError, pa.ArrowException, OSError)
 
 
 def split(payload: pa.Buffer) -> "list[pa.RecordBatch]":
@@ -32,110 +34,77 @@ def split(payload: pa.Buffer) -> "list[pa.RecordBatch]":
 
 
 def _part(data: pa.Buffer) -> pa.RecordBatch:
-    offsets = pa.array([0, data.size], pa.int64()).buffers()[1]
+    offsets = pa.py_buffer((0).to_bytes(8, "little") + data.size.to_bytes(8, "little"))
     column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
-    return pa.record_batch([column], schema=PART_SCHEMA)
+    return pa.RecordBatch.from_arrays([column], schema=PART_SCHEMA)
+
+
+class StreamOwner(Protocol):
+    """The owner of a stream, called in the stream's own thread."""
+
+    def acknowledged(self, stream: "FlightStream", stored: int) -> None:
+        """The gateway has stored so many messages of the stream."""
+
+    def ended(self, stream: "FlightStream") -> None:
+        """The stream has ended, and its `error` is known; must not wait."""
+
+    def lost(self, stream: "FlightStream") -> None:
+        """After `ended`: time to send again what was not acknowledged."""
 
 
 class FlightStream:
     """One open `do_put` stream to a gateway."""
 
-    def __init__(self, client: flight.FlightClient, time_limit: float) -> None:
+    def __init__(self, client: flight.FlightClient, time_limit: float, owner: StreamOwner) -> None:
         options = flight.FlightCallOptions(timeout=time_limit)
-        command = flight.FlightDescriptor.for_command(b"put")
         self.opened_at = self.used_at = time.monotonic()
-        self._writer, self._answers = client.do_put(command, PART_SCHEMA, options)
+        self.pending: deque[int] = deque()  # the owner's numbers of what was sent and is not acknowledged
+        self.answered = 0  # how many messages were acknowledged
+        self.error: BaseException | None = None  # why the stream has ended, if we did not end it
+        self.over = threading.Event()
+        self._owner = owner
+        self._writing = threading.Lock()
+        self._finished = False
+        self._writer, self._answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA, options)
+        threading.Thread(target=self._read_answers, name="acknowledgements", daemon=True).start()
 
-    def put(self, messages: Messages) -> None:
-        """Send all messages; return when each of them is durable at the gateway."""
-        try:
-            for message, header in messages:
-                self._write(message, header)
-            for message, _ in messages:
-                if self._answers.read() is None:
-                    raise RefusedError(f"the gateway did not acknowledge {message.key}")
-        except (flight.FlightError, pa.ArrowException, OSError, RefusedError):
-            self._writer.close()  # raises the gateway's own error, if it sent one
-            raise
+    def write(self, messages: Messages, acknowledge: bool) -> None:
+        """Send messages; if `acknowledge`, ask for an acknowledgement of all so far."""
+        last = len(messages) - 1
+        with self._writing:
+            for number, (message, header) in enumerate(messages):
+                self._write(message, header, acknowledge and number == last)
+            if acknowledge and not messages:
+                self._writer.write_metadata(pa.py_buffer(json.dumps({ACKNOWLEDGE: True}).encode()))
         self.used_at = time.monotonic()
 
-    def _write(self, message: Outgoing, header: Header) -> None:
+    def finish(self) -> None:
+        """Send nothing more. The gateway acknowledges what it has stored."""
+        with self._writing, suppress(*STREAM_ERRORS):
+            if not self._finished:
+                self._finished = True
+                self._writer.done_writing()
+
+    def _write(self, message: Outgoing, header: Header, acknowledge: bool) -> None:
         label = {"key": message.key.to_json(), "size": header.size, "sha256": header.digest.hex()}
-        metadata = json.dumps(label).encode()
+        metadata = json.dumps({**label, ACKNOWLEDGE: True} if acknowledge else label).encode()
         for part in split(message.payload):
             self._writer.write_with_metadata(part, pa.py_buffer(metadata))
             metadata = b"{}"
 
-    def close(self) -> None:
-        """End the stream."""
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
-            self._writer.done_writing()
-            self._writer.close()
-
-
-class FlightStreams:
-    """The free streams to one gateway; one that has not been used for `idle` seconds is closed."""
-
-    def __init__(self, time_limit: float, idle: float = 0.3) -> None:
-        self._time_limit, self._idle = time_limit, idle
-        self._longest_age = min(10.0, time_limit / 2)
-        self._free: list[FlightStream] = []
-        self._lock = threading.Lock()
-        self._closer: threading.Thread | None = None
-
-    def put(self, messages: Messages, client: flight.FlightClient) -> None:
-        """Send over a free stream, if one still works; else over a new one."""
-        stream = self._take_free()
-        if stream is None or not _put_if_open(stream, messages):
-            stream = FlightStream(client, self._time_limit + self._longest_age)
-            stream.put(messages)
-        self._give_back(stream)
-
-    def close(self) -> None:
-        """Close all free streams."""
-        with self._lock:
-            streams, self._free = self._free, []
-        for stream in streams:
-            stream.close()
-
-    def _take_free(self) -> FlightStream | None:
-        """Take the stream used last; close those that are too old."""
-        while True:
-            with self._lock:
-                stream = self._free.pop() if self._free else None
-            if stream is None or time.monotonic() - stream.opened_at < self._longest_age:
-                return stream
-            stream.close()
-
-    def _give_back(self, stream: FlightStream) -> None:
-        with self._lock:
-            self._free.append(stream)
-            if self._closer is None:
-                self._closer = threading.Thread(target=self._close_idle, name="idle-streams", daemon=True)
-                self._closer.start()
-
-    def _close_idle(self) -> None:
-        """Close idle streams until no free one is left."""
-        while True:
-            time.sleep(self._idle / 2)
-            now = time.monotonic()
-            with self._lock:
-                idle = [stream for stream in self._free if now - stream.used_at > self._idle]
-                self._free = [stream for stream in self._free if now - stream.used_at <= self._idle]
-            for stream in idle:
-                stream.close()
-            with self._lock:
-                if not self._free:
-                    self._closer = None
-                    return
-
-
-def _put_if_open(stream: FlightStream, messages: Messages) -> bool:
-    """Send over a stream that was free; False if the peer has closed it: then all messages must be sent again."""
-    try:
-        stream.put(messages)
-    except (flight.FlightError, pa.ArrowException, OSError, RefusedError) as error:
-        if recover_error(error) is not None and not isinstance(error, RefusedError):
-            raise  # the gateway's own error
-        return False
-    return True
+    def _read_answers(self) -> None:
+        """Pass on the gateway's answers until the stream ends, then find out why it did."""
+        try:
+            while (answer := self._answers.read()) is not None:
+                self._owner.acknowledged(self, int(answer.to_pybytes()))
+        except (*STREAM_ERRORS, ValueError) as error:
+            self.error = error
+        with self._writing:
+            self._finished = True
+            try:
+                self._writer.close()  # raises the gateway's own error, if it sent one
+            except STREAM_ERRORS as error:
+                self.error = error
+        self._owner.ended(self)
+        self.over.set()
+        self._owner.lost(self)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import HandshakeError
@@ -97,12 +97,12 @@ class _Handshake:
 
     def agree(self, terms: Mapping[str, Terms], check: Callable[[Mapping[str, Terms]], object]) -> dict[str, Terms]:
         """Send and receive terms until each side has confirmed the other's."""
-        self.exchange.put_all([terms_message(self._to(peer, _TERMS), mine) for peer, mine in terms.items()])
+        deliver_now(self.exchange, [terms_message(self._to(peer, _TERMS), mine) for peer, mine in terms.items()])
         received, confirmed = self._receive_all(terms), False
         while not confirmed:
             check(received)
             confirmations = {peer: self._to(peer, _CONFIRMATION) for peer in received}
-            self.exchange.put_all([confirmation(key, received[peer]) for peer, key in confirmations.items()])
+            deliver_now(self.exchange, [confirmation(key, received[peer]) for peer, key in confirmations.items()])
             for peer, mine in terms.items():
                 self._retry_in_grace(self._from(peer, _CONFIRMATION), partial(self._read_confirmation, peer, mine))
             again = self._receive_all(terms)

@@ -9,9 +9,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.crypto import ring
@@ -23,6 +23,9 @@ from veilmeans.io.sources.source_files import Source
 from veilmeans.io.sources.sparse_matrices import matrix_batches, refuse_width, select_columns, states_width
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 ExactSums = Callable[[Real, Sequence[str]], ring.Ring]  # exact sums of named columns in Z_2^320; zeros add nothing
 

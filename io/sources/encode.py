@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
@@ -23,6 +23,9 @@ from veilmeans.io.storage.encoded_shards import EncodedData, is_integer_valued, 
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.run_folder import PreparedData
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 _SLACK = 1e-9  # the distance from the interval that rounding may cause, relative to the interval's ends
 

@@ -12,7 +12,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.io.sources.source_files import BatchLimits, open_file
@@ -59,6 +58,8 @@ def load_sparse(file: str, limits: BatchLimits) -> StoredMatrix:
         _check_compressed(file, indptr, indices, data, shape, "row", "column", limits.cells)
         return StoredMatrix(indptr, indices, data, shape)
     _check_compressed(file, indptr, indices, data, shape[::-1], "column", "row", limits.cells)
+    import scipy.sparse
+
     return _to_stored(scipy.sparse.csc_array((data, indices, indptr), shape=shape).tocsr())
 
 
@@ -72,6 +73,8 @@ def _from_coordinates(file: str, members: Any, shape: tuple[int, int]) -> Stored
             raise _damaged(file)
         if indices.size and not (indices.min() >= 0 and indices.max() < size):
             raise InputError(f"{file} has an entry beyond its {size:,} {name}s: save the matrix again")
+    import scipy.sparse
+
     return _to_stored(scipy.sparse.coo_array((data, (row, column)), shape=shape).tocsr())
 
 

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.io.sources.column_encoding import HOT, ColumnEncoding, columns_of_kind
@@ -17,6 +17,9 @@ from veilmeans.io.sources.sparse_matrices import matrix_batches
 from veilmeans.io.sources.tables import TableBatch, table_batches
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 Positions = tuple[NDArray[np.int64], NDArray[np.int64]]  # row, and column within the field, of each 1; ascending
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
@@ -129,6 +132,8 @@ def _hot_columns(batch: TableBatch, fields: Sequence[ColumnEncoding]) -> "scipy.
         first += field.width
     if not rows:
         return None
+    import scipy.sparse
+
     positions = np.concatenate(rows), np.concatenate(columns)
     return scipy.sparse.csr_array((np.ones(len(positions[0])), positions), shape=(batch.rows.num_rows, first))
 

@@ -4,14 +4,12 @@ A source is a path or a glob that a party configures. It is read in batches of a
 memory does not grow with it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from veilmeans.schemas.errors import InputError
 
@@ -59,6 +57,16 @@ def find_files(source: str) -> tuple[str, ...]:
     return files
 
 
+def set_filesystem_options(source: str, flags: Sequence[str]) -> None:
+    """Let Beam's filesystems use these flags, for the source and for all else that is on one of them."""
+    if not flags and not _is_remote(source.removeprefix("file://")):
+        return
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    FileSystems.set_options(PipelineOptions(list(flags)))
+
+
 def format_of(file: str) -> str:
     """Return the format that a file's name states."""
     for ending, name in _FORMATS.items():
@@ -70,7 +78,9 @@ def format_of(file: str) -> str:
 def open_file(file: str, mapped: bool = False) -> pa.NativeFile:
     """Open a file to read its bytes as they are stored."""
     if _is_remote(file):
-        return pa.PythonFile(FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED), "r")
+        from apache_beam.io.filesystems import FileSystems
+
+        return pa.PythonFile(FileSystems.open(file, compression_type="uncompressed"), "r")
     return pa.memory_map(file) if mapped else pa.OSFile(file)
 
 
@@ -99,6 +109,8 @@ def _is_remote(path: str) -> bool:
 
 def _matches(source: str) -> tuple[str, ...]:
     if _is_remote(source):
+        from apache_beam.io.filesystems import FileSystems
+
         return tuple(sorted(match.path for match in FileSystems.match([source])[0].metadata_list))
     path = Path(source)
     if path.is_dir():

@@ -7,9 +7,9 @@ proportional to the nonzeros.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.io.sources import npz
@@ -18,6 +18,9 @@ from veilmeans.io.sources.source_files import Source, file_errors, format_of
 from veilmeans.io.sources.svmlight import ParsedLines, read_lines
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 ColumnRanges = Sequence[tuple[int, int]]  # first and one past the last of each range of columns
@@ -91,6 +94,8 @@ def select_columns(rows: "scipy.sparse.csr_array", chosen: ColumnRanges) -> "sci
     """Select columns of a matrix; all of them if none is chosen."""
     if not chosen:
         return rows
+    import scipy.sparse
+
     return scipy.sparse.hstack([rows[:, first:last] for first, last in chosen], format="csr")
 
 
@@ -143,6 +148,8 @@ def _check_width(file: str, lines: ParsedLines, indices: NDArray[np.int64], widt
 
 
 def _csr(values: Real, indices: NDArray[np.int32], indptr: NDArray[np.int64], width: int) -> "scipy.sparse.csr_array":
+    import scipy.sparse
+
     return scipy.sparse.csr_array((values, indices, indptr.astype(np.int32)), shape=(len(indptr) - 1, width))
 
 

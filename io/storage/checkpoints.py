@@ -13,6 +13,7 @@ damaged one is refused. Folders are for this user only.
 import hmac
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,19 +28,28 @@ from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, RunF
 _TAG_SIZE = 64  # bytes before the arrays: the HMAC, padded so that mapped arrays are aligned
 
 
+def _nothing_sent() -> None:
+    """Nothing was sent that a peer could still need."""
+
+
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run, with the shares of its shards, below `folder`."""
+    """The checkpoints of one run, with the shares of its shards, below `folder`.
+
+    `await_delivery` returns when the peers have what was sent so far: a party does not go back before its checkpoint.
+    """
 
     folder: RunFolder
     key: bytes = field(repr=False)
+    await_delivery: Callable[[], None] = field(default=_nothing_sent, repr=False, compare=False)
 
     def newest(self) -> int:
         """Return the number of the newest checkpoint, which is how many iterations are done; -1 if there is none."""
         return max(self.folder.checkpoint_numbers(), default=-1)
 
     def write(self, done: int, arrays: Arrays) -> None:
-        """Write the checkpoint after `done` iterations."""
+        """Write the checkpoint after `done` iterations, when the peers have all messages before it."""
+        self.await_delivery()
         self._write(self.folder.checkpoint(done), arrays)
 
     def read(self, done: int) -> dict[str, Array]:

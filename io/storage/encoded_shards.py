@@ -6,19 +6,22 @@ They are plaintext: they never leave the party.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
 from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.io.storage.atomic_files import atomic_write, read_json, write_arrays, write_json
-from veilmeans.schemas.arrays import Arrays, from_stream, write_stream
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, write_stream
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.run_folder import EncodedFolder
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,40 @@ def is_integer_valued(values: ring.Ring) -> bool:
 
 def read_rows(folder: Path, shard: int) -> "scipy.sparse.csr_array":
     """Read one shard as a sparse matrix of ring elements, memory-mapped and read-only."""
-    with pa.memory_map(str(EncodedFolder(folder).rows(shard))) as source:
-        arrays = from_stream(source)
+    import scipy.sparse
+
+    arrays = _read_shard(folder, shard)
     indptr = arrays["indptr"]
     if indptr[-1] < 1 << 31:  # scipy would widen the indices to the type of indptr
         indptr = indptr.astype(np.int32)
     return scipy.sparse.csr_array((arrays["values"], arrays["indices"], indptr), shape=tuple(arrays["shape"]))
+
+
+def read_dense_rows(folder: Path, shard: int) -> ring.Ring:
+    """Read one shard as a dense matrix of ring elements."""
+    arrays = _read_shard(folder, shard)
+    rows = np.zeros(tuple(arrays["shape"]), ring.DTYPE)
+    rows[np.repeat(np.arange(len(rows)), np.diff(arrays["indptr"])), arrays["indices"]] = arrays["values"]
+    return rows
+
+
+def read_row(folder: Path, shard: int, number: int) -> ring.Ring:
+    """Read one row of a shard as ring elements of all columns."""
+    arrays = _read_shard(folder, shard)
+    begin, end = arrays["indptr"][number : number + 2]
+    row = np.zeros(arrays["shape"][1], ring.DTYPE)
+    row[arrays["indices"][begin:end]] = arrays["values"][begin:end]
+    return row
+
+
+def read_values(folder: Path, shard: int) -> ring.Ring:
+    """Read the ring elements of one shard that are not zero, row by row."""
+    return _read_shard(folder, shard)["values"]
+
+
+def _read_shard(folder: Path, shard: int) -> dict[str, Array]:
+    with pa.memory_map(str(EncodedFolder(folder).rows(shard))) as source:
+        return from_stream(source)
 
 
 def write_rows(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 
 from veilmeans.io.storage.atomic_files import write_arrays
 from veilmeans.schemas.address import Address
@@ -39,6 +38,8 @@ class Scratch:
         elif self._local:
             write_arrays(Path(path), arrays)
         else:
+            from apache_beam.io.filesystems import FileSystems
+
             with FileSystems.create(path, compression_type="uncompressed") as file:
                 file.write(to_stream(arrays).to_pybytes())
         return Shard(reference=path)
@@ -52,6 +53,8 @@ class Scratch:
         if self._local:
             with pa.memory_map(shard.reference) as source:
                 return from_stream(source)
+        from apache_beam.io.filesystems import FileSystems
+
         with FileSystems.open(shard.reference, compression_type="uncompressed") as file:
             return from_stream(pa.py_buffer(file.read()))
 
@@ -62,9 +65,9 @@ class Scratch:
         elif self.root != VALUE and self._local:
             Path(self._path(address)).unlink(missing_ok=True)
 
-    def clear(self, run: str) -> None:
-        """Delete all states of a run: its pipeline has ended."""
-        folder = f"{self.root}/{run}/"
+    def clear(self, run: str, iteration: int | None = None) -> None:
+        """Delete all states of a run whose pipeline has ended, or of one iteration that has."""
+        folder = f"{self.root}/{run}/" if iteration is None else f"{self.root}/{run}/{iteration}/"
         for path in [path for path in _memory if path.startswith(folder)]:
             del _memory[path]
         if self.root != VALUE and not self._in_memory and self._local:

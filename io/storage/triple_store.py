@@ -27,7 +27,8 @@ from veilmeans.schemas.run_folder import StoreFolder
 class Manifest:
     """The runs that a store serves; public. `plan`: the digest of all correlations that the job needs.
 
-    `engines`: those selected for each party's distance and update, in the parties' order.
+    `engines`: those selected for each party's distance and update, in the parties' order. `provider`: who made the
+    correlations; those made by oblivious transfer are kept whole, with their uniform parts.
     """
 
     store: str
@@ -36,6 +37,7 @@ class Manifest:
     rows: int
     plan: str
     engines: tuple[tuple[str, ...], ...] = ()
+    provider: str = "dealer"
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,11 @@ class StoreRun:
     @property
     def seed(self) -> bytes:
         return self.store.seed
+
+    @property
+    def made_by_ot(self) -> bool:
+        """True if the store has all parts of the correlations that OTs make."""
+        return self.store.manifest.provider != "dealer"
 
     def at(self, address: Address) -> Address:
         """Return the store's own address for an address of the run."""

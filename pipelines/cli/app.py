@@ -9,12 +9,12 @@ import typer
 from typer.core import TyperGroup
 
 SECTIONS = {
-    "Commands": ("init", "inspect", "plan", "train", "results"),
-    "More commands": (
-        "offline", "predict", "reveal", "prepare", "status", "report", "config", "gateway", "demo", "version",
-    ),
-}  # fmt: skip
+    "Commands": ("init", "invite", "join", "inspect", "plan", "train", "results"),
+    "More commands": ("offline", "predict", "reveal", "prepare", "status", "report", "config"),
+}
 """The commands in the order of the help screen."""
+BRIEF = ("accept", "refuse", "propose", "gateway", "demo", "version")
+"""Commands that the help screen only names."""
 EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent, "
     "6 a message was refused, 7 certificate, 8 storage, 130 interrupted."
@@ -34,6 +34,7 @@ class OneScreenHelp(TyperGroup):
             formatter.write(f"{title}:\n")
             for name in names:
                 formatter.write(f"  {name:<9}{self.commands[name].get_short_help_str(80)}\n")
+        formatter.write(f"  {', '.join(BRIEF)}: each has --help\n")
         formatter.write(f"Options: {_OPTIONS}\n")
 
 

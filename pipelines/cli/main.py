@@ -6,11 +6,12 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from veilmeans.pipelines.cli import config_commands, run_commands
+from veilmeans.pipelines.cli import agreement_commands, config_commands, run_commands
 from veilmeans.pipelines.cli.app import app
+from veilmeans.pipelines.local.unused_modules import skip_unused_modules
 from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError, recover_error
 
-__all__ = ["app", "config_commands", "main", "run", "run_commands"]
+__all__ = ["agreement_commands", "app", "config_commands", "main", "run", "run_commands"]
 
 
 def main() -> None:
@@ -34,6 +35,7 @@ def run() -> NoReturn:
 
     Otherwise the gRPC in Arrow Flight would wait two seconds at every exit for clients that are no longer needed.
     """
+    skip_unused_modules()
     code = 0
     try:
         main()

@@ -20,6 +20,8 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.kmeans_config import KMeansConfig
 
+AGREEMENTS = "agreements"
+"""The folder beside a configuration whose terms were agreed by files: `veilmeans invite`, `veilmeans propose`."""
 _LABEL_NAMES = {"y", "label", "target", "class"}
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool", "decimal", "null")
 _TEXT = ("string", "large_string", "string_view", "dictionary")
@@ -63,13 +65,16 @@ class Advice:
 
     def text(self) -> str:
         """The next commands, with a sentence before each."""
-        members = ", ".join((*self.config.parties, *([self.config.dealer] if self.config.dealer else [])))
+        members = ", ".join(self.config.members)
         lines = [self.label_note()] if self.label else []
         if self.fits:
             same = " ".join(f"{field}={value}" for field, value in self.shared_changes.items())
             return "\n".join([*lines, f"The configuration fits these data. The others' must have the same: {same}"])
         if self.own_changes:
             lines.append(f"To use text as categories, run here:\n  {set_command([self.file], self.own_changes)}")
+        if (self.file.parent / AGREEMENTS).exists():
+            lines.append("Propose the size of the data to the others:")
+            return "\n".join([*lines, f"  {set_command([self.file], self.shared_changes, 'propose')}"])
         lines.append(f"Send this command to the others; {members} each run it with their own configuration:")
         return "\n".join([*lines, f"  {set_command([self.file], self.shared_changes)}"])
 

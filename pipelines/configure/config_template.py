@@ -58,7 +58,7 @@ class TemplateValues:
     """The values that are filled into the template."""
 
     parties: tuple[str, ...] = ("payco", "shop")
-    dealer: str = "dealer"
+    dealer: str | None = "dealer"
     run: str = "first"
     layout: str = "vertical"
     rows: int = 10_000
@@ -75,8 +75,8 @@ class TemplateValues:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The parties and the dealer."""
-        return (*self.parties, self.dealer)
+        """The parties, and the dealer if there is one."""
+        return (*self.parties, *([self.dealer] if self.dealer else []))
 
     def port(self, name: str) -> int:
         """The port on which a member's gateway listens."""
@@ -140,6 +140,7 @@ def config_text(party: str, values: TemplateValues) -> str:
     own = f"  data: {values.data} # CSV, Parquet, Arrow, .npz or svmlight; a file or a glob\n  id: {values.id}\n"
     derived = {
         "parties": ", ".join(values.parties),
+        "dealer": values.dealer or "null",
         "listen": f"127.0.0.1:{values.port(party)}",
         "peers": "\n".join(peers),
         "own": "" if party == values.dealer else own,

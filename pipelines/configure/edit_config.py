@@ -61,11 +61,11 @@ def changed_text(text: str, changes: Changes, file: Path) -> str:
     return result
 
 
-def set_command(files: Sequence[Path], changes: Changes) -> str:
+def set_command(files: Sequence[Path], changes: Changes, words: str = "config set") -> str:
     """Return the command line that changes these fields."""
     configs = [f"--config {shlex.quote(str(file))}" for file in files]
     fields = [shlex.quote(f"{field}={as_yaml(value)}") for field, value in changes.items()]
-    return " ".join(["veilmeans config set", *configs, *fields])
+    return " ".join([f"veilmeans {words}", *configs, *fields])
 
 
 def parse_changes(arguments: Sequence[str]) -> dict[str, Any]:

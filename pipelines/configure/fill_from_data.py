@@ -4,7 +4,7 @@ Only for a trial on one machine: real parties do not see each other's data. Each
 its numbers of rows and columns to the others, and all run `veilmeans config set`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,10 +33,10 @@ def fill_configs(files: Sequence[Path], dry_run: bool = False) -> str:
         changes[each.file] |= each.own_changes
     changed = f"would change:\n{set_fields(changes, dry_run)}"
     everywhere = f"set everywhere: {' '.join(f'{field}={value}' for field, value in shared.items())}"
-    return "\n".join([*map(_summary, advice), changed if dry_run else everywhere])
+    return "\n".join([*map(data_summary, advice), changed if dry_run else everywhere])
 
 
-def _summary(advice: Advice) -> str:
+def data_summary(advice: Advice) -> str:
     """One party's data in a line, and a note about a column that looks like a label."""
     scan, text = advice.scan, advice.own_changes.get("kmeans.one_hot", [])
     categories = f" (text as categories: {list_briefly(text)})" if text else ""
@@ -48,9 +48,8 @@ def _files_of_parties(configs: dict[Path, JobConfig]) -> list[Path]:
     """The parties' files in the agreed order, without the dealer's, which has no data."""
     by_name = {config.party: file for file, config in configs.items()}
     first = next(iter(configs.values()))
-    members = (*first.parties, *([first.dealer] if first.dealer else []))
-    if set(by_name) != set(members) or len(configs) != len(members):
-        raise ConfigError(f"--config: give the configurations of {', '.join(members)}, each once")
+    if set(by_name) != set(first.members) or len(configs) != len(first.members):
+        raise ConfigError(f"--config: give the configurations of {', '.join(first.members)}, each once")
     return [by_name[name] for name in first.parties]
 
 
@@ -85,10 +84,15 @@ def _check_clusters(files: Sequence[Path], job: KMeansConfig, advice: Sequence[A
         raise InputError(f"{rows:,} rows are too few for {job.clusters:,} clusters; for fewer clusters: `{fewer}`")
 
 
-def _check_new_run(configs: dict[Path, JobConfig]) -> None:
+def _check_new_run(configs: Mapping[Path, JobConfig]) -> None:
     """Refuse to change the shapes of a run that has begun: other data need a run and a triple store of other names."""
     for config in configs.values():
-        if config.run_folder.path.exists() or config.offline().run_folder.path.exists():
+        if has_begun(config):
             new = f"{config.run}-2"
             rename = set_command(list(configs), {"run": new, "triples.store": new})
             raise ConfigError(f"run {config.run!r} has begun with other data; rename it, then fill again: `{rename}`")
+
+
+def has_begun(config: JobConfig) -> bool:
+    """True if the run of this configuration, or its triple store, has been begun here."""
+    return config.run_folder.path.exists() or config.offline().run_folder.path.exists()

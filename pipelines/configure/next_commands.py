@@ -30,7 +30,7 @@ def trial_commands(folder: Path, values: TemplateValues) -> str:
         f"Another number of clusters, before step 3: veilmeans config set {_configs(folder, values.members)} "
         "kmeans.clusters=3",
         f"If ports from {values.port(values.parties[0])} on are in use: veilmeans init --out x --port 8101",
-        "Companies that do not share a machine: veilmeans init --out separate --separate",
+        "Companies that do not share a machine: veilmeans invite --help",
     ]
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ def write_predict_config(
         raise ConfigError(f"--write: {target} exists already: choose another name, or remove it")
     if target.resolve().parent != trained.resolve().parent:
         raise ConfigError(f"--write: {target} must be in the folder of {trained}, because paths in it are relative")
-    changes = _changes(config, name, _relative_to(trained, data), rows)
+    changes = _changes(config, name, relative_to_config(trained, data), rows)
     text = changed_text(read_config(trained), changes, target)
     if dry_run:
         return f"would write {target}"
@@ -63,7 +63,7 @@ def _rows(config: JobConfig, rows: str) -> int | dict[str, int]:
     return int(counts[0]) if wanted == 1 else dict(zip(config.parties, map(int, counts), strict=True))
 
 
-def _relative_to(trained: Path, data: str | None) -> str | None:
+def relative_to_config(trained: Path, data: str | None) -> str | None:
     """Return a path relative to the folder of `trained`, as a configuration there must have it."""
     if data is None or "://" in data or Path(data).is_absolute():
         return data

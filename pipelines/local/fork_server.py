@@ -19,17 +19,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
-import numpy as np
-
 import veilmeans
-from veilmeans.crypto.ring import DTYPE
-from veilmeans.crypto.ring_matmul import matmul
+from veilmeans.pipelines.local.unused_modules import skip_unused_modules
 from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError
 
 PRELOADED = (
@@ -118,17 +115,13 @@ def serve() -> None:
 
 
 def _preload() -> None:
-    """Import all modules and compile the loops of matrix products; keep them out of the forks' garbage collection."""
+    """Import all modules, and keep them out of the forks' garbage collection."""
     logging.disable()
+    skip_unused_modules()
     _console_script()
     for name in PRELOADED:
         import_module(name)
-    with suppress(ImportError):
-        import_module("IPython")  # Beam imports it for every pipeline, where it is installed
     logging.disable(logging.NOTSET)
-    large = np.zeros((32, 32), DTYPE)
-    matmul(large, large)
-    matmul(large.T, large)
     gc.freeze()
 
 

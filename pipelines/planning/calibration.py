@@ -14,11 +14,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import thread_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from veilmeans import __version__
 from veilmeans.crypto import prg, ring, ring_matmul
@@ -31,6 +30,9 @@ from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.he_keyring import check_scheme_installed
 from veilmeans.pipelines.planning.engine_costs import OperationCosts
 from veilmeans.schemas.address import Address
+
+if TYPE_CHECKING:
+    pass
 
 _FEWEST, _MOST = 8, 256  # ciphertexts in one measurement
 _BLINDING_SECONDS = 0.02  # time in which their blinds should be made
@@ -114,6 +116,8 @@ def _sparse(rows: int, columns: int, dtype: Any) -> Any:
     """Make a CSR matrix of ones in random columns."""
     indices = _random("places", (rows, _NONZEROS)) % ring.DTYPE(columns)
     starts = np.arange(rows + 1) * _NONZEROS
+    from scipy.sparse import csr_array
+
     return csr_array((np.ones(indices.size, dtype), indices.ravel().astype(np.int64), starts), (rows, columns))
 
 

@@ -9,7 +9,7 @@ For an owner of n rows × d columns with z nonzeros a row and each of its peers,
 (times `packs` where the values of one row need several). Besides, beaver sends the masked X once: n·d words, which both
 products share. Owner, peer and link work one after the other in a round, so a product takes
 
-  owner's seconds + peer's seconds + bytes / rate + rounds · round trip.
+  owner's seconds + peer's seconds + bytes / rate + rounds · round trip / 2.
 
 All parties start from the same numbers (the slowest of what each announces), so all select the same engines.
 """
@@ -186,4 +186,4 @@ class _Products:
         return CostEstimate(seconds, size, size)
 
     def _link(self, size: float, rounds: int) -> tuple[float, float]:
-        return size / self.costs.rate, rounds * self.costs.round_trip
+        return size / self.costs.rate, rounds * self.costs.round_trip / 2

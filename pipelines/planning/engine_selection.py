@@ -120,7 +120,7 @@ def own_costs(config: JobConfig, keep: bool = True) -> OperationCosts:
     """The costs of operations on this machine, and the configured link. `keep`: a measurement made now is stored."""
     parameters = scheme_parameters(config)
     file = config.storage_folder.measured_costs(parameters.scheme, parameters.bits)
-    return calibrate(parameters, file, Link.from_config(config.exchange.shape), keep)
+    return calibrate(parameters, file, Link.from_config(config.exchange.shape or config.link), keep)
 
 
 def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:

@@ -14,14 +14,14 @@ from veilmeans.io.exchange.connections import check_listen_address, load_identit
 from veilmeans.io.exchange.link_shaping import LAN, WAN, Link
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.planning.engine_selection import engines_by_own_costs, explain_engines
-from veilmeans.pipelines.planning.plan_schema import JobPlan, PlannedOpening, StepPlan
-from veilmeans.pipelines.planning.planned_bytes import plan_disk, plan_offline, planned_job, traffic_of
+from veilmeans.pipelines.planning.plan_schema import JobPlan, PlannedOpening
+from veilmeans.pipelines.planning.planned_bytes import plan_disk, plan_offline, plan_steps, planned_job
 from veilmeans.pipelines.session.joint_scaling import opened_statistics
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.pipelines.session.kmeans_run import check_run
 from veilmeans.pipelines.session.session import farewell_received
 from veilmeans.pipelines.session.triple_claim import check_claim, store_engines
-from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config import JobConfig, LinkConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.transforms.kmeans.steps import KMeansSteps
@@ -74,14 +74,12 @@ def _make_plan(config: JobConfig, stored: ChosenEngines | None) -> JobPlan:
     engines, selections = (stored, {}) if stored is not None else engines_by_own_costs(config)
     kmeans = kmeans_steps(config, engines)
     traced = planned_job(config, kmeans)
-    steps = tuple(
-        StepPlan(step, job.iterations if step.when == "iteration" else 1, traffic_of(config, traced.stage_counts(step)))
-        for step in traced.steps
-    )
+    steps = plan_steps(config, traced, job.iterations)
     offline = None if config.triples is None else plan_offline(config, traced, config.me.index)
     links = {"lan": LAN, "wan": WAN}
-    if config.exchange.shape is not None:
-        links["configured"] = Link.from_config(config.exchange.shape)
+    configured = config.exchange.shape or config.link
+    if configured != LinkConfig():
+        links["configured"] = Link.from_config(configured)
     disk = plan_disk(config, kmeans, offline, steps)
     selected = explain_engines(config, engines, selections, stored is not None)
     openings = _openings(job, config.parties, traced.steps)
@@ -90,7 +88,7 @@ def _make_plan(config: JobConfig, stored: ChosenEngines | None) -> JobPlan:
 
 
 def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
-    job, layout, tree = config.required_kmeans, kmeans.layout, kmeans.tree
+    job, layout, assignment = config.required_kmeans, kmeans.layout, kmeans.assignment
     return {
         "layout": job.layout,
         "rows": layout.total_rows,
@@ -103,18 +101,20 @@ def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
         "column_shards": len(kmeans.column_shards),
         "runner": config.beam.runner,
         "rounds": "one_call" if runs_in_one_call(config, kmeans) else "stages",
-        "compare_bits": tree.compare_bits,
-        "compared_bits": tree.compare_bits - tree.drop,
+        "compare_bits": assignment.compare_bits,
+        "compared_bits": assignment.width,
+        "assignment": assignment.method,
+        "radices": list(assignment.radices),
     }
 
 
 def _openings(job: KMeansConfig, parties: tuple[str, ...], steps: Sequence[JobStep]) -> tuple[PlannedOpening, ...]:
     """List the openings of the run: what its steps open to all, and what the policy names."""
     known = {name: f"{opened_statistics(job)} of each column" for name in ("extremes", "moments")}
-    known["finish"] = f"one bit, whether the centroids moved by less than {job.tol:g}"
+    known["stop"] = f"one bit, whether the centroids moved by less than {job.tol:g}"
     opened = [
         PlannedOpening(
-            known.get(step.name, "; ".join(step.opens)), parties, "before" if step.when == "once" else step.when
+            known.get(step.name, "; ".join(step.opens)), parties, "before" if step.when == "once" else "iteration"
         )
         for step in steps
         if step.opens and step.when != "end"

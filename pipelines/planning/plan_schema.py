@@ -2,19 +2,22 @@
 
 `JobPlan.to_json` has these fields; names stay as they are, and new ones may be added. Bytes are those of message
 payloads as they are sent (Arrow IPC streams), which `report.json` of a run counts, too; handshake, farewell, envelopes
-(64 bytes a message) and TLS are not included. Seconds on a link are rounds × round trip + bottleneck_bytes ÷ rate: the
-time that the link alone takes, without computing. All other numbers are exact, unless it says otherwise, and but for
-the lengths of column names, which `columns: all` opens with the centroids.
+(64 bytes a message) and TLS are not included. Steps that run beside each other share their waits: `waits` counts the
+rounds on the critical path, those of the longest of such steps. Seconds on a link are waits × (half a round trip + 4 ms
+at the parties) + bottleneck_bytes ÷ rate: nobody waits for acknowledgements, and computing on large shards is not
+included. All other numbers are exact, unless it says otherwise, and but for the lengths of column names, which
+`columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
   job                 layout, rows, columns, clusters, model (of a prediction), max_iter, tol, shards, column_shards,
                       runner, rounds ("one_call": one call an iteration; "stages": a Beam stage for each round),
-                      compare_bits, compared_bits
+                      compare_bits, compared_bits, assignment ("pairs", "tree"), radices (of a comparison's rounds)
   links               name -> rate_mbps, round_trip_ms
   steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
-                      "columns", "one"), when ("once", "iteration", "end"), after (names of steps), times (at most),
-                      each (`Traffic` of one time: rounds, messages, bytes_sent, bytes_received, sent and received by
-                      peer, bottleneck_bytes), total (of all times), seconds (by link, of one time)
+                      "columns", "one"), when ("once", "iteration", "later": in each iteration but the first, "last":
+                      after the last one, "end"), after and beside (names of steps), times (at most), each (`Traffic`
+                      of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received by peer,
+                      bottleneck_bytes), total (of all times), seconds (by link, of one time)
   iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
   offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
                       cipher_bytes, bytes_stored (files of the triple store); all for the complete triple store
@@ -31,6 +34,7 @@ from typing import Any
 
 from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.transforms.offline.traced_job import JobStep
+from veilmeans.transforms.primitives.argmin import ROUND_SECONDS
 
 Json = dict[str, Any]
 
@@ -39,6 +43,8 @@ Json = dict[str, Any]
 class Traffic:
     """Messages between one party and its peers: rounds in which it takes part, messages that it sends, bytes.
 
+    `waits`: the rounds that no other step waits for at the same time, or this one of several; their sum over all steps
+    is the number of rounds that wait for each other.
     `bottleneck_bytes`: sum over the rounds of the bytes of the party that sends most; a link's rate delays a run by
     these.
     """
@@ -48,6 +54,7 @@ class Traffic:
     sent: Mapping[str, int] = field(default_factory=dict)
     received: Mapping[str, int] = field(default_factory=dict)
     bottleneck_bytes: int = 0
+    waits: int = 0
 
     @property
     def bytes_sent(self) -> int:
@@ -58,8 +65,8 @@ class Traffic:
         return sum(self.received.values())
 
     def seconds_on(self, link: Link) -> float:
-        """Seconds that the link takes."""
-        return self.rounds * link.round_trip + self.bottleneck_bytes / link.rate
+        """Seconds that rounds and bytes take on the link."""
+        return self.waits * (link.round_trip / 2 + ROUND_SECONDS) + self.bottleneck_bytes / link.rate
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(
@@ -68,11 +75,13 @@ class Traffic:
             dict(Counter(self.sent) + Counter(other.sent)),
             dict(Counter(self.received) + Counter(other.received)),
             self.bottleneck_bytes + other.bottleneck_bytes,
+            self.waits + other.waits,
         )
 
     def __mul__(self, times: int) -> "Traffic":
         sent, received = ({peer: times * n for peer, n in each.items()} for each in (self.sent, self.received))
-        return Traffic(times * self.rounds, times * self.messages, sent, received, times * self.bottleneck_bytes)
+        rounds, messages, waits = (times * count for count in (self.rounds, self.messages, self.waits))
+        return Traffic(rounds, messages, sent, received, times * self.bottleneck_bytes, waits)
 
     def to_json(self) -> Json:
         return {**asdict(self), "bytes_sent": self.bytes_sent, "bytes_received": self.bytes_received}
@@ -86,12 +95,12 @@ class StepPlan:
     times: int
     each: Traffic
 
-    def traffic(self, iterations: int | None = None) -> Traffic:
+    def traffic(self, iterations: int | None = None, stopped: bool = False) -> Traffic:
         """The step's traffic in a run of so many iterations; None: as many as there can be."""
-        return self.each * (self.times if iterations is None or self.step.when != "iteration" else iterations)
+        return self.each * (self.times if iterations is None else self.step.times(iterations, stopped))
 
     def to_json(self) -> Json:
-        fields = {name: getattr(self.step, name) for name in ("name", "computes", "phase", "when", "after")}
+        fields = {name: getattr(self.step, name) for name in ("name", "computes", "phase", "when", "after", "beside")}
         traffic = {"each": self.each.to_json(), "total": self.traffic().to_json()}
         return {**fields, "over": self.step.over.value, "times": self.times, **traffic}
 
@@ -170,14 +179,14 @@ class JobPlan:
     engines: tuple[SelectedEngine, ...]
     opened: tuple[PlannedOpening, ...]
 
-    def traffic(self, iterations: int | None = None) -> Traffic:
+    def traffic(self, iterations: int | None = None, stopped: bool = False) -> Traffic:
         """The traffic of a run of so many iterations; None: as many as there can be."""
-        return sum((each.traffic(iterations) for each in self.steps), Traffic())
+        return sum((each.traffic(iterations, stopped) for each in self.steps), Traffic())
 
     @property
     def iteration(self) -> Traffic:
-        """The traffic of one iteration."""
-        return sum((each.each for each in self.steps if each.step.when == "iteration"), Traffic())
+        """The traffic of one iteration, any but the first."""
+        return sum((each.each for each in self.steps if each.step.when in ("iteration", "later")), Traffic())
 
     def seconds(self, traffic: Traffic) -> dict[str, float]:
         """Seconds that each link takes for some traffic."""

@@ -3,17 +3,20 @@
 `PlanVsRun.to_json`: party, run, iterations (that were done), seconds (that the run took); steps and total, each with
 planned and measured (rounds, messages, bytes_sent, bytes_received, seconds) and difference (of the four numbers:
 measured over planned, in percent; null where nothing was planned and something was measured). Rounds of a step are
-those of one time in which this party sends or receives something; in total they are all of the run's. Planned seconds
-are those that each link takes, measured ones `computed`, `waited` and `delivered`. Work of a process that died before
-its pipeline ended is in no report.
+those of one time in which this party sends or receives something; in total they are all of the run's that wait for each
+other: rounds of steps beside each other count once. A run of fewer iterations than it might have had has stopped in the
+one after them, as far as the stop bit. Planned seconds are those that each link takes, measured ones `computed`,
+`waited` and `delivered`. Work of a process that died before its pipeline ended is in no report.
 """
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, Json, Traffic
+from veilmeans.pipelines.planning.planned_bytes import waits_of
 from veilmeans.pipelines.session.result_opening import policy_digest
 from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.config import JobConfig
@@ -75,14 +78,21 @@ def compare_with_run(config: JobConfig, run: str | None = None) -> PlanVsRun:
     report, plan = _read_report(config), plan_ahead(config)
     done = max((each["done"] for each in report["iterations"]), default=0)
     measured = _measured(report["stages"], f"-{policy_digest(config.required_kmeans.reveal)}")
-    planned = {each.step.name: _planned(plan, each.traffic(done), each.each.rounds) for each in plan.steps}
+    stopped = done < int(plan.job["max_iter"])
+    planned = {each.step.name: _planned(plan, each.traffic(done, stopped), each.each.rounds) for each in plan.steps}
     names = (*planned, *(name for name in measured if name not in planned))
     steps = tuple(StepComparison(name, planned.get(name, StepTotals()), _totals(measured[name])) for name in names)
-    traffic, all_measured = plan.traffic(done), sum(measured.values(), Counter())
-    times = {each.step.name: done for each in plan.steps if each.step.when == "iteration"}
-    all_measured["rounds"] = sum(counts["rounds"] * times.get(name, 1) for name, counts in measured.items())
-    total = StepComparison("all", _planned(plan, traffic, traffic.rounds), _totals(all_measured))
+    traffic, all_measured = plan.traffic(done, stopped), sum(measured.values(), Counter())
+    times = {each.step.name: each.step.times(done, stopped) for each in plan.steps}
+    waits = waits_of([each.step for each in plan.steps], _with_messages(report["stages"]))
+    all_measured["rounds"] = sum(waits[name] * times.get(name, 1) for name in measured)
+    total = StepComparison("all", _planned(plan, traffic, traffic.waits), _totals(all_measured))
     return PlanVsRun(config.party, config.run, done, float(report["seconds"]), steps, total)
+
+
+def _with_messages(stages: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The stages in which this party has sent or received something."""
+    return [stage for stage, counts in stages.items() if counts.get("messages") or counts.get("bytes_received")]
 
 
 def _read_report(config: JobConfig) -> Json:

@@ -1,11 +1,13 @@
 """The exact bytes of a planned run: messages of each step, the triple store, and files on disk. Nothing is dealt."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
@@ -20,14 +22,14 @@ from veilmeans.schemas.arrays import ArraySpec, Spec, payload_size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import HEADER_SIZE
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.dealer import corrected_parts
-from veilmeans.transforms.offline.traced_job import Needs, TracedJob
+from veilmeans.transforms.offline.traced_job import JobStep, Needs, TracedJob
 from veilmeans.transforms.rounds.trace import StageTrace
 
 _TAG = 64  # bytes of the tag before the arrays of a checkpoint (`io.storage.checkpoints`)
 _UNITS = {"Mul": "products", "MatMul": "words", "Operand": "words"}
-_UNITS |= dict.fromkeys(("And", "PairAnd", "Inject", "DaBit"), "bits")
+_UNITS |= dict.fromkeys(("BitProducts", "Inject", "DaBit"), "bits")
 """The unit in which a kind of correlation is counted, if it is not "values"."""
 
 
@@ -121,11 +123,10 @@ def _file_bytes(**shapes: tuple[tuple[int, ...], str]) -> int:
 def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
     """Centroids of every iteration, assignments of the last two, encrypted centroids of the last."""
     k, layout = kmeans.k, kmeans.layout
-    inertia = {"inertia": ((1,), "uint64")} if kmeans.centroid_update.inertia else {}
-    small = _file_bytes(u=((k,), "uint64"), stop=((1,), "uint8"), **inertia, x2=((1,), "uint64"))
+    small = _file_bytes(n=((k,), "uint64"), x2=((1,), "uint64"), stop=((1,), "uint8"))
     centroids = sum(_file_bytes(mu=((k, each.stop - each.start), "uint64")) for each in kmeans.column_shards)
     shards = Counter(row_shard.shape.rows for row_shard in layout.row_shards())
-    assigned = sum(count * _file_bytes(c=((k, -(-rows // 8)), "uint8")) for rows, count in shards.items())
+    assigned = sum(count * _file_bytes(c=((k, word_count(rows)), "uint64")) for rows, count in shards.items())
     product = kmeans.engines.distance[config.me.index]
     row_bytes = 0 if product is None else product.packs * product.cipher.size
     encrypted = layout.features[config.me.index] * row_bytes * (layout.parties - 1)
@@ -148,7 +149,7 @@ def _inbox_bytes(config: JobConfig, kmeans: KMeansSteps, steps: tuple[StepPlan, 
     """Estimate the inbox: messages stay until a pipeline has ended, and those of one more iteration stay longer."""
     job = config.required_kmeans
     iterations = min(job.max_iter, iterations_per_pipeline(config, runs_in_one_call(config, kmeans)) + 2)
-    times = [iterations if each.step.when == "iteration" else 1 for each in steps]
+    times = [each.step.times(iterations) for each in steps]
     sizes = [each.each.bytes_received + HEADER_SIZE * each.each.messages for each in steps]
     return sum(size * count for size, count in zip(sizes, times, strict=True))
 
@@ -161,6 +162,41 @@ def planned_job(config: JobConfig, steps: KMeansSteps) -> TracedJob:
     """Trace the configured job, with the openings that its policy names."""
     job = config.required_kmeans
     return trace_job(steps, statistics_method(job), policy_of(config, steps.layout, job.reveal))
+
+
+def plan_steps(config: JobConfig, traced: TracedJob, iterations: int) -> tuple[StepPlan, ...]:
+    """Plan the traffic of all steps."""
+    traffic = {step.name: traffic_of(config, traced.stage_counts(step)) for step in traced.steps}
+    stages = {stage.name for step in traced.steps for stage in _stages_with(config.me.index, traced, step)}
+    waits = waits_of(traced.steps, stages)
+    return tuple(
+        StepPlan(step, step.times(iterations), replace(traffic[step.name], waits=waits[step.name]))
+        for step in traced.steps
+    )
+
+
+def _stages_with(party: int, traced: TracedJob, step: JobStep) -> Iterator[StageTrace]:
+    """The stages of a step in which a party sends or receives."""
+    for _, stage in traced.stage_counts(step):
+        if any(party in (message.sender, message.recipient) for message in stage.messages):
+            yield stage
+
+
+def waits_of(steps: Sequence[JobStep], stages: Iterable[str]) -> Counter[str]:
+    """Count the rounds on the critical path by steps, from the names of the stages that have messages.
+
+    Round i of steps beside each other is one wait; the longest of them has it.
+    """
+    rounds: dict[str, set[int]] = defaultdict(set)
+    for stage in stages:
+        rounds[step_name(stage)].add(int(stage.split(".")[1]))
+    waits: Counter[str] = Counter()
+    for lanes in dict.fromkeys(step.beside or (step.name,) for step in steps):
+        seen: set[int] = set()
+        for lane in sorted({step_name(name) for name in lanes}, key=lambda name: -len(rounds[name])):
+            waits[lane] += len(rounds[lane] - seen)
+            seen |= rounds[lane]
+    return waits
 
 
 def traffic_of(config: JobConfig, counted: StageCounts) -> Traffic:

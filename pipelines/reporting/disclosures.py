@@ -52,9 +52,10 @@ def disclosures(
 def _opened_by(step: JobStep, config: JobConfig, job: KMeansConfig, done: int) -> Disclosure:
     if step.name in ("extremes", "moments"):
         return _statistics(config, job)
-    if step.name == "finish":
+    if step.name == "stop":
         reason = f"to know when to stop: whether the centroids’ squared movement is below {job.tol:g} in sum"
-        return Disclosure("one bit", "all", f"after each iteration: {done:,} times", reason)
+        times = step.times(done, stopped=done < job.max_iter)
+        return Disclosure("one bit", "all", f"in each iteration but the first: {times:,} times", reason)
     return Disclosure("; ".join(step.opens), "all", f"in the step {step.name}", step.computes)
 
 

@@ -99,8 +99,8 @@ def _heading(plan: JobPlan) -> list[str]:
         f"{plan.party} in run {plan.run!r} with {', '.join(plan.peers)}",
         f"{job['rows']:,} rows × {job['columns']:,} columns, {job['layout']}; {job['clusters']:,} clusters, {what}",
         f"row shards: {job['shards']:,}, column shards: {job['column_shards']:,}; on {job['runner']}, {how}",
-        f"comparisons use {job['compared_bits']} of {job['compare_bits']} bits",
-        "seconds on a link: rounds × round trip + bytes ÷ rate, without computing:",
+        f"comparisons use {job['compared_bits']} of {job['compare_bits']} bits; assignment by {job['assignment']}",
+        "seconds on a link: rounds × (half a round trip + 4 ms) + bytes ÷ rate; rounds beside others count once:",
         f"  {'; '.join(links)}",
     ]
 
@@ -121,18 +121,19 @@ def _step_table(plan: JobPlan) -> Table:
         title=f"messages of {plan.party}: shares, masked or encrypted",
     )  # fmt: skip
 
-    def add(name: str, phase: str, traffic: Traffic) -> None:
+    def add(name: str, phase: str, rounds: int, traffic: Traffic) -> None:
         sizes = format_size(traffic.bytes_sent), format_size(traffic.bytes_received)
-        table.add_row(name, phase, f"{traffic.rounds:,}", *sizes, *map(format_seconds, plan.seconds(traffic).values()))
+        table.add_row(name, phase, f"{rounds:,}", *sizes, *map(format_seconds, plan.seconds(traffic).values()))
 
-    for when, steps in groupby(plan.steps, key=lambda each: each.step.when):
+    for iterates, steps in groupby(plan.steps, key=lambda each: each.step.when in ("iteration", "later")):
         for each in steps:
-            add(each.step.name, each.step.phase, each.each)
+            add(each.step.name, each.step.phase, each.each.rounds, each.each)
         table.add_section()
-        if when == "iteration":
-            add("an iteration", "", plan.iteration)
+        if iterates:
+            add("an iteration", "", plan.iteration.waits, plan.iteration)
             table.add_section()
-    add("all" if plan.job["model"] else f"all, {plan.job['max_iter']:,} iterations", "", plan.traffic())
+    total = "all" if plan.job["model"] else f"all, {plan.job['max_iter']:,} iterations"
+    add(total, "", plan.traffic().waits, plan.traffic())
     return table
 
 

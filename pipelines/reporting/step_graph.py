@@ -21,8 +21,15 @@ class GraphRow:
 
 def graph_rows(steps: Iterable[JobStep]) -> list[GraphRow]:
     """Arrange a run's steps, which come in the order in which they run."""
-    groups = groupby(steps, key=lambda step: (step.when, step.phase))
+    groups = groupby(steps, key=lambda step: (_row_of(step), step.phase))
     return [GraphRow(when, phase, _ranks(list(members))) for (when, phase), members in groups]
+
+
+def _row_of(step: JobStep) -> When:
+    """Place steps of some iterations with those of all, and steps after the last one at the end."""
+    if step.when == "later":
+        return "iteration"
+    return "end" if step.when == "last" else step.when
 
 
 def _ranks(steps: Sequence[JobStep]) -> tuple[tuple[JobStep, ...], ...]:

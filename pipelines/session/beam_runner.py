@@ -1,42 +1,73 @@
-"""Run a Beam pipeline for a party: its runner, its options, retries and metrics."""
+"""A party's work as Beam pipelines: their runner, options and metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
-from tenacity import RetryCallState, Retrying, retry_if_not_exception_type, stop_after_attempt
 
-from veilmeans.io.storage.run_report import RunReport
+from veilmeans.io.storage.run_report import Stages
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.pipelines.session.session import log
+from veilmeans.io.storage.triple_store import Manifest
+from veilmeans.pipelines.session.retries import with_retries
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import VeilmeansError, recover_error
+from veilmeans.schemas.errors import recover_error
+from veilmeans.transforms.kmeans.iteration_transforms import LloydIteration, PredictRows
+from veilmeans.transforms.kmeans.party_state import PartyJob
+from veilmeans.transforms.offline.dealer import StoreShard
+from veilmeans.transforms.offline.store_work import StoreWork
+from veilmeans.transforms.rounds.beam_executor import RunDescription
 from veilmeans.transforms.rounds.beam_patches import CachedOptions, sample_often
+from veilmeans.transforms.rounds.executor import Describe
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics
 
 
+def run_iterations(config: JobConfig, job: PartyJob, manifest: Manifest, iterations: Iterable[int]) -> Stages:
+    """Run iterations in one pipeline."""
+
+    def build(pipeline: beam.Pipeline) -> None:
+        numbers = pipeline | beam.Create([min(iterations)])
+        for iteration in iterations:
+            numbers = numbers | LloydIteration(job.at_iteration(iteration), manifest)
+
+    return counters(run_pipeline(config, build))
+
+
+def run_prediction(config: JobConfig, job: PartyJob, manifest: Manifest) -> Stages:
+    """Assign all rows in one pipeline."""
+    return counters(run_pipeline(config, lambda p: p | beam.Create([0]) | "Predict" >> PredictRows(job, manifest)))
+
+
+def run_description(config: JobConfig, job: PartyJob, describe: Describe) -> Stages:
+    """Run a description in one pipeline."""
+    run = RunDescription(job, describe, job.one_call)
+    return counters(run_pipeline(config, lambda pipeline: pipeline | beam.Create([0]) | "Run" >> run))
+
+
+def run_store_work(config: JobConfig, work: StoreWork, shards: Sequence[StoreShard]) -> Stages:
+    """Work on the shards of a triple store in one pipeline."""
+    each = OnStoreShard(work)
+    build = lambda pipeline: pipeline | beam.Create(shards) | beam.Reshuffle() | "Shards" >> beam.ParDo(each)  # noqa: E731
+    return counters(run_pipeline(config, build))
+
+
+class OnStoreShard(beam.DoFn):
+    """Work on a shard of a triple store as a DoFn."""
+
+    def __init__(self, work: StoreWork) -> None:
+        self.work = work
+
+    def setup(self) -> None:
+        self.work.setup()
+
+    def process(self, shard: StoreShard) -> Iterator[int]:
+        yield from self.work.process(shard)
+
+
 def run_pipeline(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> PipelineResult:
-    """Build and run a pipeline on the configured runner.
-
-    A pipeline that fails for a reason of its own is retried: its rounds send the same bytes, so no mask is used twice.
-    A refused message, an absent peer or a user's mistake ends it at once.
-    """
-    retry = Retrying(
-        stop=stop_after_attempt(config.beam.attempts),
-        retry=retry_if_not_exception_type((VeilmeansError, KeyboardInterrupt)),
-        before_sleep=partial(_note_retry, config),
-        reraise=True,
-    )
-    return retry(_run_once, config, build)
-
-
-def _note_retry(config: JobConfig, state: RetryCallState) -> None:
-    failure = state.outcome.exception() if state.outcome is not None else None
-    left = config.beam.attempts - state.attempt_number
-    log.warning("the pipeline failed (%s); retrying, %d attempts left", type(failure).__name__, left)
-    RunReport(config.run_folder).repeat()
+    """Build and run a pipeline on the configured runner, with retries."""
+    return with_retries(config, partial(_run_once, config, build))
 
 
 def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> PipelineResult:

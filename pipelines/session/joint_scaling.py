@@ -56,9 +56,11 @@ def _open_scale(config: JobConfig, context: PartyContext, scan: Scan, rows: int)
 def _open(config: JobConfig, context: PartyContext, own: ring.Ring) -> ring.Ring:
     """Open the statistics of all rows from this party's own; their costs are in the run's report."""
     costs, start = StageCosts(), time.perf_counter()
-    run = BareExecutor(OneElement(context), context.open(), costs)
+    opened_context = context.open()
+    run = BareExecutor(OneElement(context), opened_context, costs)
     step = joint_statistics.statistics_step(config.required_kmeans.normalise.method, config.me.count)
     opened = joint_statistics.open_statistics(step, in_memory({"x": own}), run)
+    opened_context.exchange.flush()  # the scale is kept, so a rerun would not send this again
     RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())
     return require(opened[0], "x")
 

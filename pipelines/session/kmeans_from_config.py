@@ -4,16 +4,17 @@ from math import ceil, log2
 
 from veilmeans.crypto.fixed_point import FRACTION_BITS
 from veilmeans.crypto.he.product_parameters import SchemeParameters
+from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.digests import digest_of_values
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.schemas.kmeans_config import MOST_CLUSTERS_BY_PAIRS, KMeansConfig
 from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
-from veilmeans.transforms.primitives.argmin_tree import ArgminTree
+from veilmeans.transforms.primitives.argmin import METHODS, Argmin, choose_argmin
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 
 _ROOM = 62  # values that are multiplied or truncated stay below 2^62
@@ -63,14 +64,19 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     """
     job = config.required_kmeans
     layout = layout_of(config, job)
-    tree = _tree(job, layout)
+    assignment = _assignment(config, layout)
     tol = 0 if job.predict else job.tol
-    count_bits = layout.total_rows.bit_length()
-    centroid_update = CentroidUpdate(count_bits, magnitude=_magnitude(job), tol=tol, inertia=bool(job.reveal.inertia))
+    centroid_update = CentroidUpdate(
+        layout.total_rows.bit_length(),
+        magnitude=_magnitude(job),
+        tol=tol,
+        inertia=bool(job.reveal.inertia),
+        coordinates=job.clusters * layout.total_features,
+    )
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
-    return KMeansSteps(layout, job.clusters, tree, centroid_update, columns, engines, job.predict is not None)
+    return KMeansSteps(layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -113,7 +119,16 @@ def _engines(config: JobConfig, chosen: ChosenEngines) -> EngineParameters:
         ) from None
 
 
-def _tree(job: KMeansConfig, layout: Layout) -> ArgminTree:
+def _assignment(config: JobConfig, layout: Layout) -> Argmin:
+    """The assignment of rows, as configured or as the link has it sooner."""
+    job, link = config.required_kmeans, Link.from_config(config.link)
+    methods = METHODS if job.assignment == "auto" else (job.assignment,)
+    comparisons = _comparisons(job, layout)
+    shape = job.clusters, layout.total_rows, layout.parties
+    return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods)
+
+
+def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
     """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w.
 
     Centroids lie in an interval of width w, values in one that is wider by m on each side, W = w + 2m. For a value's
@@ -121,7 +136,7 @@ def _tree(job: KMeansConfig, layout: Layout) -> ArgminTree:
     """
     values, centroids = (high - low + 2**-10 for low, high in (job.interval, job.normalise.interval))
     widest = _log2(layout.total_features, values, centroids) + 2 * FRACTION_BITS
-    if widest >= 63:
+    if widest + 2**-20 >= 63:
         field, what = "kmeans.normalise.bound", "normalise (minmax or zscore), or lower the bound"
         if job.predict is not None:
             field, what = "kmeans.predict.margin", "lower it"
@@ -135,7 +150,9 @@ def _tree(job: KMeansConfig, layout: Layout) -> ArgminTree:
         drop = bits - _WORD if 0 < bits - _WORD <= _DROP else 0
     if bits - drop < 2:
         raise ConfigError(f"kmeans.drop_bits is {drop}, and distances have {bits} bits: leave at least 2 of them")
-    return ArgminTree(compare_bits=bits, drop=drop)
+    if drop:  # shares are rounded one by one, and equal ones kept in order
+        bits = 2 + int(log2(2**widest + (MOST_CLUSTERS_BY_PAIRS + 1) * layout.parties * 2**drop))
+    return Argmin(compare_bits=bits, drop=drop)
 
 
 def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpdate) -> None:

@@ -4,13 +4,12 @@ from itertools import compress
 from pathlib import Path
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from veilmeans.io.sources.column_encoding import HOT, EncodingRules, columns_of_kind
 from veilmeans.io.sources.encode import REFUSE_OUT_OF_RANGE, OutOfRange, encode_source
 from veilmeans.io.sources.scaling import Scaling, check_zeros, scale_columns
 from veilmeans.io.sources.scan import Scan, scan_source
+from veilmeans.io.sources.source_files import set_filesystem_options
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.pipelines.session.trained_model import TrainedModel
 from veilmeans.schemas.column_names import list_briefly
@@ -38,7 +37,7 @@ def scan_data(config: JobConfig, model: TrainedModel | None) -> Scan:
 def scan_own_data(config: JobConfig, model: TrainedModel | None) -> Scan:
     """Scan this party's data, whatever the configuration declares about rows and columns."""
     job = config.kmeans_with_data
-    FileSystems.set_options(PipelineOptions(list(config.beam.options)))
+    set_filesystem_options(job.data or "", config.beam.options)
     rules = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
     _, features = config.declared_shape
     model_fields = None if model is None else model.fields(job)

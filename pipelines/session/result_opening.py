@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from veilmeans.io.storage.checkpoints import Checkpoints
 from veilmeans.io.storage.encoded_shards import read_ids
 from veilmeans.io.storage.result_files import write_assignments, write_centroids, write_result
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.session.beam_runner import counters, run_pipeline
+from veilmeans.pipelines.session.execution import run_description
 from veilmeans.pipelines.session.trained_model import FinishedRun
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
@@ -27,9 +26,8 @@ from veilmeans.schemas.kmeans_config import RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.run_folder import OPENED
 from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
-from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of, has_stopped, read_centroids
-from veilmeans.transforms.rounds.beam_executor import RunDescription
-from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, in_memory
+from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
+from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
 
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
@@ -54,7 +52,7 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
     stages: dict[str, dict[str, int]] = {}
     result = _run_facts(finished, checkpoint)
     if policy.assignments:
-        stages |= counters(run_pipeline(config, partial(_build, finished.at_the_end(), policy)))
+        stages |= run_description(config, finished.at_the_end(), partial(open_assignments, policy))
         if config.me.index in policy.assignments:
             written = write_assignments(config.run_folder, finished.id or "row", _labelled(finished))
             result["assignments"] = str(written)
@@ -62,15 +60,12 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
         opened, costs = _open_centroids(finished, policy, checkpoint)
         stages |= costs.counts()
         result |= _write_opened(finished, policy, opened)
+    finished.job.context.open().exchange.flush()  # a rerun that finds the result would not open it again
     write_result(config.run_folder, result)
     report = RunReport(config.run_folder)
     report.add(time.perf_counter() - start, stages)
     report.add_opening(reveal.model_dump(mode="json"))
     return result
-
-
-def _build(job: PartyJob, policy: RevealPolicy, pipeline: beam.Pipeline) -> None:
-    _ = pipeline | beam.Create([0]) | "Open" >> RunDescription(job, partial(open_assignments, policy), job.one_call)
 
 
 def _run_facts(finished: FinishedRun, checkpoint: Arrays) -> dict[str, object]:

@@ -42,5 +42,6 @@ def drop_messages(exchange: Exchange, config: JobConfig, before: int) -> None:
     """
     if before < 1:
         return
+    exchange.flush()
     write_text(config.run_folder.dropped, str(before))
     exchange.drop_messages(config.run, before=before)

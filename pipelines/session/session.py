@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from veilmeans.crypto import prg
-from veilmeans.io.exchange.connections import embedded_gateway, open_exchange
-from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange.connections import open_exchange, running_job
+from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.storage.atomic_files import disk_error
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.address import Address
@@ -28,7 +28,7 @@ def open_session(config: JobConfig) -> Iterator[Exchange]:
         config.run_folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise disk_error(config.run_folder.path, error) from None
-    with embedded_gateway(config):
+    with running_job(config):
         exchange = open_exchange(config)
         exchange.forget_refusal(config.run)
         yield exchange
@@ -50,7 +50,7 @@ def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, ex
     nothing = {"done": np.ones(1, np.uint8)}
     for peer in config.peers:
         with suppress(PeerError):  # a peer that heard us before may be gone; then its own farewell is here
-            exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), nothing)])
+            deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), nothing)])
     try:
         for peer in config.peers:
             get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s + extra_timeout_s)

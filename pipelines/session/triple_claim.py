@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.storage.he_keyring import load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, traced_job
@@ -57,7 +57,7 @@ def claim_triples(exchange: Exchange, config: JobConfig, store: TripleStore, bin
     store.check_suffices(runs=1)
     where = Address(config.run, 0, _STAGE, 0)
     mine = {"next": np.array([store.next_number()], np.uint64)}
-    exchange.put_all([Outgoing.of(MessageKey(where, config.party, peer), mine) for peer in config.peers])
+    deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), mine) for peer in config.peers])
     numbers = [store.next_number()]
     for peer in config.peers:
         heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s).get("next")

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import xor
 
 import numpy as np
 import pytest
 
 from veilmeans.crypto import prg
 from veilmeans.crypto.correlations import (
-    And,
+    BitProducts,
     CorrelationPart,
     DaBit,
     Inject,
@@ -16,7 +18,8 @@ from veilmeans.crypto.correlations import (
     MatMul,
     Mul,
     Operand,
-    PairAnd,
+    ProductGroups,
+    Sum,
     Trunc,
     compute_corrections,
     expand_share,
@@ -63,7 +66,7 @@ def flat(array: Array) -> list[int]:
 
 
 def bit_list(packed: Array, count: int) -> list[int]:
-    """Bit b of byte j belongs to value j + b·n/8."""
+    """Bit j of word w belongs to value w + j·W."""
     return [int(packed[i % len(packed)]) >> (i // len(packed)) & 1 for i in range(count)]
 
 
@@ -71,20 +74,42 @@ def is_product(_: Kind, v: Values) -> None:
     assert flat(v["c"]) == [a * b % MODULUS for a, b in zip(flat(v["a"]), flat(v["b"]), strict=True)]
 
 
-def is_and(kind: And, v: Values) -> None:
-    for i in range(kind.outputs):
-        assert flat(v[f"c{i}"]) == [a & b for a, b in zip(flat(v["a"]), flat(v[f"b{i}"]), strict=True)]
-    assert set(v) == {"a"} | {f"{name}{i}" for name in "bc" for i in range(kind.outputs)}
+def is_sum_of_products(kind: BitProducts, v: Values) -> None:
+    """Each determined plane is the XOR of the described products, word by word, in Python's integers."""
+    parts = [v[f"mask{i}"] for i in range(2)] if kind.known else [v["mask"]]
+    rows, starts = iter(v["sums"].tolist()), [0] * len(parts)
+    for groups in kind.groups:
+        each = groups.masks // len(parts)
+        for _ in range(groups.count):
+            masks = [row for i, part in enumerate(parts) for row in part[starts[i] : starts[i] + each].tolist()]
+            starts = [start + each for start in starts]
+            for products in groups.sums:
+                for word, found in enumerate(next(rows)):
+                    assert found == expected_sum(products, [row[word] for row in masks])
+    assert next(rows, None) is None
 
 
-def is_pair_and(_: Kind, v: Values) -> None:
-    assert flat(v["c"]) == [a & b for a, b in zip(flat(v["a"]), flat(v["b"]), strict=True)]
+def expected_sum(products: Sum, masks: list[int]) -> int:
+    total = 0
+    for factors in products:
+        value = MODULUS - 1
+        for factor in factors:
+            value &= reduce(xor, (masks[i] for i in factor))
+        total ^= value
+    return total
+
+
+PAIR, TRIPLE = (((0,), (1,)),), (((0,), (1,), (2,)), ((0, 2),))
+GROUPS = (
+    (ProductGroups(1, 2, (PAIR,)),),
+    (ProductGroups(1, 4, (PAIR, TRIPLE)), ProductGroups(3, 2, (PAIR, (((0, 1),),)))),
+)
 
 
 def is_injection(kind: Inject, v: Values) -> None:
     r = bit_list(v["bit"], kind.count)
     assert flat(v["r"]) == r
-    assert flat(v["ra"]) == [b * a for b, a in zip(r, flat(v["a"]), strict=True)]
+    assert flat(v["ra"]) == [b * a for b, a in zip(r, flat(v["a"]) * kind.times, strict=True)]
 
 
 def is_dabit(kind: DaBit, v: Values) -> None:
@@ -92,8 +117,7 @@ def is_dabit(kind: DaBit, v: Values) -> None:
 
 
 def is_truncation(kind: Trunc, v: Values) -> None:
-    r = flat(v["bits"])
-    assert flat(v["r"]) == r
+    r = flat(v["r"])
     assert flat(v["high"]) == [value >> kind.shift for value in r]
     assert flat(v["top"]) == [value >> 63 for value in r]
 
@@ -120,10 +144,11 @@ def kinds(parties: int, n: int) -> list[tuple[Kind, Check]]:
     return [
         (Mul(parties, (n,)), is_product),
         (Mul(parties, (n, 3)), is_product),
-        *((And(parties, (n,), dtype, outputs), is_and) for outputs in (1, 2, 3) for dtype in (np.uint8, np.uint64)),
-        (And(parties, (2, n), np.uint16), is_and),
-        *((PairAnd((n,), dtype), is_pair_and) for dtype in (np.uint8, np.uint16, np.uint32, np.uint64)),
+        *((BitProducts(parties, n, groups), is_sum_of_products) for groups in GROUPS),
+        *((BitProducts(2, n, groups, known=True), is_sum_of_products) for groups in GROUPS),
         (Inject(parties, n), is_injection),
+        (Inject(parties, 3 * n, times=3), is_injection),
+        (Inject(parties, n, np.uint32), is_injection),
         (DaBit(parties, n), is_dabit),
         *((Trunc(parties, n, shift), is_truncation) for shift in (1, 20, 61)),
         (Operand(owner, peer, (n, 2), "operand"), is_operand),
@@ -154,8 +179,8 @@ def test_each_part_has_the_right_holders(parties: int) -> None:
     everyone, two = set(range(parties)), {0, parties - 1}
     for kind, _ in kinds(parties, 9):
         holders = {part.name: set(part.holders) for part in (*kind.uniform_parts(), *kind.determined_parts())}
-        if isinstance(kind, PairAnd):
-            assert holders == {"a": {0}, "b": {1}, "c": {0, 1}}
+        if isinstance(kind, BitProducts) and kind.known:
+            assert holders == {"mask0": {0}, "mask1": {1}, "sums": {0, 1}}
         elif isinstance(kind, Operand):
             assert holders == {"u": {kind.owner}}
         elif isinstance(kind, MatMul):
@@ -209,7 +234,7 @@ def test_shares_differ_between_parts_parties_addresses_and_scopes(parties: int) 
 
 def test_kinds_in_one_round_have_different_randomness() -> None:
     every = [
-        Mul(3, (64,)), And(3, (64,), np.uint64, 3), PairAnd((64,), np.uint64),
+        Mul(3, (64,)), BitProducts(3, 64, GROUPS[1]),
         Inject(3, 64), DaBit(3, 64), Trunc(3, 64, 20),
         *(MatMul(i, j, 8, 8, 8, "operand") for i in range(3) for j in range(3) if i != j),
     ]  # fmt: skip

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import Shell, commands_in, printed_commands
-from veilmeans.pipelines.configure.config_template import TemplateValues
-from veilmeans.pipelines.configure.next_commands import separate_commands
+from support.commands import Shell, commands_in
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/quickstart.md").read_text()
@@ -90,13 +88,12 @@ def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
         assert (each.code, shown_in(sentence, each.output.replace("`", ""))) == (code, True), each
 
 
-def test_init_prints_for_separate_companies_what_payco_does_here() -> None:
-    here = [command.removesuffix(" &") for block in blocks() for command in commands_in(block.text)]
-    printed = printed_commands(separate_commands(Path(), TemplateValues()))
-    assert [re.sub(r"veilmeans (config )?(\w+).*", r"\2", each) for each in printed] == [
-        "keys", "fingerprint", "set", "inspect", "offline", "train", "results"
-    ]  # fmt: skip
-    assert [each for each in printed if each.replace("0.0.0.0", "127.0.0.1") not in here] == []
+@pytest.mark.processes
+def test_its_files_are_those_that_the_commands_name(shell: Shell) -> None:
+    """What is printed for companies that have only their own folders leads to the files that the page sends."""
+    named = {"payco": {"invitation", "agreement"}, "shop": {"reply", "proposal"}, "dealer": {"reply", "answer"}}
+    for name, kinds in named.items():
+        assert all((shell.folder / name / f"{name}-{kind}.json").exists() for kind in kinds)
 
 
 def test_the_installation_is_that_of_the_makefile_without_development_tools() -> None:

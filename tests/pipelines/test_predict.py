@@ -69,7 +69,13 @@ def test_only_the_named_party_gets_ids_and_clusters(predicted: PredictionWorld) 
     assert not list(shop.path.glob("*.parquet"))
     assert not payco.centroids.exists()
     stages = json.loads(shop.report.read_text())["stages"]
-    assert {stage.split(".")[0].split("-")[0] for stage in stages} == {"operand", "distance", "assign", "reveal"}
+    assert {stage.split(".")[0].split("-")[0] for stage in stages} == {
+        "operand",
+        "distance",
+        "norms",
+        "assign",
+        "reveal",
+    }
 
 
 def test_costs_are_as_planned(predicted: PredictionWorld) -> None:
@@ -85,7 +91,7 @@ def test_nothing_but_assignments_is_opened(predicted: PredictionWorld) -> None:
     prediction = predicted.prediction
     messages = [(key.address, arrays) for key, arrays in received(prediction["shop"]) if key.address.run == "new"]
     stages = {address.stage.split(".")[0].split("-")[0] for address, _ in messages}
-    assert stages == {"handshake", "triples", "operand", "distance", "assign", "reveal", "farewell"}
+    assert stages == {"handshake", "triples", "operand", "distance", "norms", "assign", "reveal", "farewell"}
     opened = [arrays for address, arrays in messages if address.stage.startswith("reveal-")]
     assert opened
     assert not any(opened)
@@ -165,4 +171,4 @@ def test_a_horizontal_prediction_by_the_commands(tmp_path: Path) -> None:
     assert [each["row"].to_pylist() for each in opened] == [[0], list(range(6))]
     np.testing.assert_array_equal(np.concatenate([each["cluster"].to_numpy() for each in opened]), expected)
     stages = json.loads(prediction.run_folder("shop").report.read_text())["stages"]
-    assert not any(stage.startswith(("extremes", "operand", "norms")) for stage in stages)
+    assert not any(stage.startswith(("extremes", "operand")) for stage in stages)

@@ -346,12 +346,12 @@ NO_RANDOMNESS: Any = None
 
 def test_shares_that_do_not_open_to_one_cluster_for_each_row_are_refused() -> None:
     (stage,) = assignments_step(RevealPolicy(LAYOUT, assignments=frozenset({0}))).protocol.stages()
-    state = {"c": np.array([[0x0F], [0xF0]], np.uint8), "rows": np.array([8]), "owner": np.array([2])}
-    right = Inbox(PAIR, {1: {"c": np.zeros((2, 1), np.uint8)}})
+    state = {"c": np.array([[0x0F], [0xF0]], np.uint64), "rows": np.array([8]), "owner": np.array([2])}
+    right = Inbox(PAIR, {1: {"c": np.zeros((2, 1), np.uint64)}})
     opened = stage.round.receive(PAIR, state, right, NO_RANDOMNESS)
     assert opened["label"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     for wrong in ([[1], [0]], [[0x0F], [0]]):  # [[1], [1]] opens to another cluster: nobody can see that
-        bad = Inbox(PAIR, {1: {"c": np.array(wrong, np.uint8)}})
+        bad = Inbox(PAIR, {1: {"c": np.array(wrong, np.uint64)}})
         with pytest.raises(RefusedError, match="shop"):
             stage.round.receive(PAIR, state, bad, NO_RANDOMNESS)
     with pytest.raises(RefusedError, match=r"shop.*'c'"):

@@ -1,6 +1,5 @@
 """Runs whose files were damaged between two starts: refused with the file's name, or resumed with the same shares."""
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +34,7 @@ def trained(iterated: World, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def killed(world: World, path: str) -> World:
     """Train until both parties are killed just before they write this file."""
-    running = [world.start(name, at_rename(path)) for name in BOTH]
-    assert [each.wait()[0] for each in running] == [-signal.SIGKILL] * 2
+    world.train_until_killed(at_rename(path))
     return world
 
 

@@ -100,7 +100,7 @@ def test_ciphertexts_are_sent_and_no_masked_matrix(which: str, request: pytest.F
     expected: Undisturbed = request.getfixturevalue(which)
     for name in BOTH:
         stages = Counter(key.address.stage for key in expected.messages[name])
-        assert {"encrypt.00.encrypt", "distance.00.cross", "update.01.cross", "unmask.00.unmask"} <= stages.keys()
+        assert {"encrypt.00.encrypt", "distance.00.cross", "update.00.cross", "unmask.00.unmask"} <= stages.keys()
         assert not any("operand" in stage for stage in stages)
 
 
@@ -136,7 +136,7 @@ def test_parties_killed_in_every_stage_with_ciphertexts_resume(rows: Undisturbed
             at_message(0, "distance.00.cross", 3),
             at_message(0, "unmask.00.unmask", 2),
         ],
-        "shop": [at_rename("encrypted/1/", 2), at_message(1, "update.01.cross", 2)],
+        "shop": [at_rename("encrypted/1/", 2), at_message(1, "update.00.cross", 2)],
     }
     train_under_strikes(world, strikes)
     assert final_shares(world) == rows.shares

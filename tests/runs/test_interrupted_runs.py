@@ -13,8 +13,9 @@ import pytest
 
 from support.bad_input import FULL_DISK, check_refusal, full_disk
 from support.commands import assert_all_succeeded, at_rename
-from support.fault_injection import Part, parts_of, raw_client, send_raw, wait_for
+from support.fault_injection import wait_for
 from support.parties import in_parallel
+from support.raw_messages import Part, parts_of, raw_client, send_raw
 from support.worlds import World, two_companies
 from veilmeans.io.exchange.connections import load_identity
 from veilmeans.io.exchange.exchange import Outgoing

@@ -43,8 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Und
         beam = {} if layout == "vertical" else {"values_per_column_shard": CLUSTERS}
         new = two_companies(root / layout, layout, beam=beam)
         iterated = new.copied(root / f"{layout}-iterated")
-        stopped = [iterated.start(name, at_rename("finished.json")) for name in BOTH]
-        assert [each.wait()[0] for each in stopped] == [-signal.SIGKILL] * 2
+        iterated.train_until_killed(at_rename("finished.json"))
         trained = iterated.copied(root / f"{layout}-trained")
         assert_all_succeeded(trained.train_as_processes())
         return Undisturbed(new, iterated, trained, final_shares(trained), opened_results(trained))

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.leak_search import CLUSTERS, Evidence, leaks
-from support.observed_run import ITERATIONS, ObservedRun, Scenario, income_tables, train_and_keep_everything
+from support.observed_run import ITERATIONS, ObservedRun, Scenario, income_tables, norms, train_and_keep_everything
 from support.parties import NAMES
 from support.run_results import keep_messages, opened_labels, received
 from support.uniformity import LIMIT, chi_square
@@ -59,6 +59,15 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return ObservedRun(request.param, world)
 
 
+ITERATIONS_OF: dict[str, Sequence[int]] = {
+    "once": (0,),
+    "iteration": range(ITERATIONS),
+    "later": range(1, ITERATIONS),
+    "last": (ITERATIONS - 1,),
+}
+"""In which iterations a step has messages, by when it runs."""
+
+
 # Searching everything that a party has.
 def test_a_party_has_nothing_hidden_but_what_the_policy_names(run: ObservedRun) -> None:
     for party in run.parties:
@@ -74,7 +83,7 @@ def test_everything_that_was_ever_there_is_searched(run: ObservedRun) -> None:
     due = {
         (iteration, stage.name, shard)
         for step in job.steps
-        for iteration in range(ITERATIONS if step.when == "iteration" else 1)
+        for iteration in ITERATIONS_OF[step.when]
         for shard, shape in enumerate(job.shapes(step.over))
         for stage in step.stages[shape]
     }
@@ -92,9 +101,10 @@ def test_everything_that_was_ever_there_is_searched(run: ObservedRun) -> None:
         files = dict(run.evidence(party).files)
         assert {str(file.relative_to(run.world.folder)) for file in expected} <= files.keys()
         assert any("/scratch/" in where for where in files) == (run.scenario.rounds == "stages")
-        assert b"state cache" in files[f"{party}/log"]  # Beam's own words: the log is turned up
+        if run.scenario.rounds == "stages":
+            assert b"state cache" in files[f"{party}/log"]  # Beam's own words: the log is turned up
         names = {where.rpartition(": ")[2] for where, _ in run.evidence(party).arrays}
-        assert {"mu", "u", "x2", "stop", "c", "e", "values"} <= names
+        assert {"mu", "n", "x2", "stop", "c", "e", "values"} <= names
 
 
 PLANTED: dict[str, Callable[[ObservedRun], Array | bytes]] = {
@@ -103,7 +113,7 @@ PLANTED: dict[str, Callable[[ObservedRun], Array | bytes]] = {
     "twice a value": lambda run: run.values(B)[3:4] * np.uint64(2),
     "a centroid": lambda run: np.append(np.zeros(5, np.uint64), run.opened("mu", 1)[0, 0]),
     "the last centroids": lambda run: run.opened("mu", ITERATIONS),
-    "a norm": lambda run: run.opened("u", 1)[:1],
+    "a norm": lambda run: norms(run.opened("mu", 1))[:1],
     "counts": lambda run: np.bincount(np.concatenate(run.labels()[0])).astype(np.uint64),
     "assignments": lambda run: run.labels()[1][0].astype(np.int32),
     "assignments as bits": lambda run: bits.pack_rows((run.labels()[0][1] == 0)[None, :]),
@@ -139,7 +149,7 @@ def test_all_parties_but_one_together_have_nothing_of_the_last(run: ObservedRun)
             continue
         shares = [_own_shares(run.evidence(party), party) for party in pool]
         places = set(shares[0]).intersection(*shares[1:])
-        assert len(places) > 20
+        assert len(places) > 15
         sums = [(place, reduce(np.add, [each[place] for each in shares])) for place in places]
         sums += [(place, reduce(np.bitwise_xor, [each[place] for each in shares])) for place in places]
         hits = leaks(Evidence(sums, []), run.secrets(*pool))
@@ -186,7 +196,7 @@ def test_every_received_array_is_uniform(run: ObservedRun) -> None:
                 assert array[0] in (0, 1)
             else:
                 kinds.setdefault((key.sender, key.address.stage, name), []).append(array.reshape(-1))
-        assert len(kinds) > 50
+        assert len(kinds) > 30
         uneven = [kind for kind, arrays in kinds.items() if not is_uniform(np.concatenate(arrays))]
         assert uneven == []
 
@@ -283,7 +293,7 @@ def test_lengths_of_messages_do_not_depend_on_the_others_data(
         messages = received(world[A])
         lengths.append({key: {name: array.nbytes for name, array in arrays.items()} for key, arrays in messages})
     assert lengths[0] == lengths[1]
-    assert len(lengths[0]) > 100
+    assert len(lengths[0]) > 60
     assert not np.array_equal(opened_labels(first.parties)[0], opened_labels(second.parties)[0])
 
 
@@ -309,5 +319,5 @@ def test_no_two_stages_of_a_run_have_the_same_name(scenario: Scenario, tmp_path:
     policy = RevealPolicy(steps.layout, everyone, everyone, inertia=everyone)
     job = trace_job(steps, statistics_method(config.required_kmeans), policy)
     names = [stage.name for step in job.steps for stage in next(iter(step.stages.values()))]
-    assert len(set(names)) == len(names) > 30
+    assert len(set(names)) == len(names) > 25
     assert not set(names) & set(CONTROL)

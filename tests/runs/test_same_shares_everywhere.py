@@ -26,6 +26,8 @@ from veilmeans.io.storage.checkpoints import centroids
 
 A, B = NAMES[:2]
 ITERATIONS = 2
+KEPT, LAST = ({"mu", "stop", "x2"}, {"mu", "stop", "x2", "n"}), {"inertia"}
+"""Arrays of the first checkpoint and of the others, and what the last one has beside."""
 
 
 def new_world(
@@ -56,8 +58,11 @@ def check_same(one: World, other: World) -> None:
         assert checkpoints_of(one[name]).newest() == checkpoints_of(other[name]).newest() == ITERATIONS
         for iterations in range(ITERATIONS + 1):
             first, second = (read_checkpoint(world[name], iterations) for world in (one, other))
-            expected = {"mu", "u", "stop", "x2", "inertia"} if iterations else {"mu", "u", "stop", "x2"}
-            assert first.keys() == second.keys() >= expected
+            assert (
+                first.keys()
+                == second.keys()
+                == KEPT[min(iterations, 1)] | (LAST if iterations == ITERATIONS else set())
+            )
             for what, array in first.items():
                 np.testing.assert_array_equal(array, second[what], strict=True)
         shares = [assignment_shares(world[name]) for world in (one, other)]

@@ -1,5 +1,7 @@
 """Named arrays as Arrow: they are read as they were written, without copies."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,7 +22,8 @@ from veilmeans.schemas.arrays import (
     to_stream,
     write_stream,
 )
-from veilmeans.schemas.shard import Shard, ShardCoder
+from veilmeans.schemas.shard import Shard
+from veilmeans.transforms.rounds.shard_coder import ShardCoder
 
 DTYPES = [np.uint8, np.uint16, np.uint32, np.uint64, np.int64, np.float64]
 FRAMING = 1024
@@ -155,3 +158,42 @@ def test_the_size_of_a_payload_follows_from_names_types_and_shapes(arrays: dict[
 def test_the_size_of_a_payload_depends_on_the_digits_of_a_shape(rows: int) -> None:
     arrays = {"x": np.zeros((rows, 3), np.uint64), "c": np.zeros((5, rows), np.uint8)}
     assert payload_size(spec_of(arrays)) == to_stream(arrays).size
+
+
+ELEMENTS = st.sampled_from([*map(np.dtype, DTYPES), np.dtype("V13")])
+SHAPES = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
+
+
+@given(
+    st.dictionaries(st.text("abc/.0", min_size=1, max_size=5), st.tuples(ELEMENTS, SHAPES), max_size=4), st.randoms()
+)
+def test_a_stream_from_a_layout_is_the_one_that_arrow_writes(specs: dict[str, Any], random: Any) -> None:
+    arrays = {
+        name: np.frombuffer(random.randbytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+        for name, (dtype, shape) in specs.items()
+    }
+    sink = pa.BufferOutputStream()
+    write_stream(to_batch(arrays), sink)
+    stream = to_stream(arrays)
+    assert stream == sink.getvalue()
+    for _ in range(2):
+        read = from_stream(stream, validate=True)
+        assert list(read) == list(arrays)
+        for name, array in arrays.items():
+            assert (read[name].dtype, read[name].shape) == (array.dtype, array.shape)
+            assert read[name].tobytes() == array.tobytes()
+            assert not read[name].flags.writeable
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_forged_framing_is_not_taken_for_a_known_one(place: int, change: int) -> None:
+    """Every byte of the stream may be altered: either Arrow refuses it, or no array leaves the stream."""
+    stream = to_stream({"e": np.arange(40, dtype=np.uint64), "f": np.ones(3, np.uint8)})
+    altered = bytearray(stream)
+    altered[place % len(altered)] ^= change
+    forged = pa.py_buffer(bytes(altered))
+    try:
+        read = from_stream(forged, validate=True)
+    except (pa.ArrowException, OSError, StopIteration, AttributeError, ValueError, TypeError, NotImplementedError):
+        return
+    assert sum(array.nbytes for array in read.values()) <= forged.size

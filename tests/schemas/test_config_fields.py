@@ -49,6 +49,9 @@ MARKS = {
     "exchange.shape": "",
     "exchange.shape.rate_mbps": "",
     "exchange.shape.round_trip_ms": "",
+    "link": "",
+    "link.rate_mbps": "offline train predict",
+    "link.round_trip_ms": "offline train predict",
     "beam": "",
     "beam.runner": "",
     "beam.workers": "",
@@ -98,6 +101,7 @@ MARKS = {
     "kmeans.cipher.scheme": RUNS,
     "kmeans.cipher.bits": RUNS,
     "kmeans.drop_bits": RUNS,
+    "kmeans.assignment": RUNS,
     "kmeans.reveal": "",
     "kmeans.reveal.assignments": f"{RUNS} reveal unbound",
     "kmeans.reveal.centroids": f"{RUNS} reveal unbound",
@@ -174,13 +178,14 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     config = JobConfig.model_validate(gateway())
     names = {command: set(agreed_terms(config, command)) for command in ("offline", "train", "predict", "reveal")}
     always = {"protocol version", "parties", "dealer", "beam.rows_per_shard", "beam.values_per_column_shard"}
-    assert names["offline"] == always | {"triples.runs", "triples.iterations"}
+    link = {"link.rate_mbps", "link.round_trip_ms"}
+    assert names["offline"] == always | link | {"triples.runs", "triples.iterations"}
     policy = {f"kmeans.reveal.{name}" for name in ("assignments", "centroids", "columns", "inertia")}
     assert names["reveal"] == always | {"run"} | policy
     assert names["train"] - names["predict"] == {"kmeans.max_iter", "kmeans.tol"} | {
         f"kmeans.init.{name}" for name in ("method", "seed", "indices")
     }
-    assert always | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]
+    assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]
 
 
 def test_ranges_and_categories_are_compared_in_the_horizontal_layout_only() -> None:

@@ -103,6 +103,8 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"iterations_per_pipeline": 101}, "iterations_per_pipeline"),
     ({"drop_bits": -1}, "drop_bits"),
     ({"drop_bits": 33}, "drop_bits"),
+    ({"assignment": "all"}, "assignment"),
+    ({"assignment": "pairs", "clusters": 9}, "assignment"),
     ({"columns": ["a", "b", "a"]}, "columns"),
     ({"categories": {"a": []}}, "categories.a"),
     ({"categories": {"a": ["x", "y", "x"]}}, "categories.a"),

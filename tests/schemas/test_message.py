@@ -66,7 +66,7 @@ def test_any_text_is_a_key_or_is_refused(text: bytes) -> None:
 def test_a_payload_comes_back_from_its_envelope(payload: bytes) -> None:
     packed = Header.of(pa.py_buffer(payload)).pack()
     assert len(packed) == HEADER_SIZE
-    assert Header.unpack(KEY, packed) == Header.of(pa.py_buffer(payload))
+    assert Header.unpack(packed, KEY) == Header.of(pa.py_buffer(payload))
     assert open_envelope(KEY, pa.py_buffer(packed + payload)).to_pybytes() == payload
 
 

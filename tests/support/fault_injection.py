@@ -4,7 +4,6 @@ python chain_party.py CONFIG --disorder 7 --fault 3:send:die      the flags are 
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import random
@@ -34,26 +33,25 @@ from support.parties import (
     make_shares,
     write_config,
 )
-from veilmeans.crypto.certificates import Identity
+from support.raw_messages import PATIENCE, parts_of, raw_client
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
 from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA
-from veilmeans.io.exchange.flight_streams import split as in_parts
+from veilmeans.io.exchange.inbox import SmallMessage
+from veilmeans.io.exchange.message_log import MessageLog
 from veilmeans.io.storage.scratch import VALUE, Scratch
 from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig, load_config
-from veilmeans.schemas.message import Header, MessageKey
+from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.rounds import party_context
 from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext
 
 TESTS = Path(__file__).parents[1]
 ROUNDS, SHARDS = 6, 3
-PATIENCE = 300.0
-"""Seconds after which a test gives up waiting: an upper bound, not a measure."""
 PRELOADED = [
     "support.fault_injection",
     "veilmeans.pipelines.cli.main",
@@ -76,6 +74,9 @@ class ForwardingExchange:
 
     def put_all(self, messages: Sequence[Outgoing]) -> None:
         self.inner.put_all(messages)
+
+    def flush(self) -> None:
+        self.inner.flush()
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         return self.inner.get(key, timeout)
@@ -186,7 +187,9 @@ def round_of(key: MessageKey) -> int | None:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `apply_faults` reads."""
     parser.add_argument("--disorder", type=int, metavar="SEED", help="duplicate, delay and reorder messages")
-    parser.add_argument("--fault", type=Fault.parse, action="append", default=[], help="ROUND:send|receive:die|fail")
+    parser.add_argument(
+        "--fault", type=Fault.parse, action="append", default=[], help="ROUND:send|receive|arrive|store:die|fail"
+    )
 
 
 def apply_faults(arguments: argparse.Namespace, marks: Path) -> None:
@@ -203,6 +206,24 @@ def apply_faults(arguments: argparse.Namespace, marks: Path) -> None:
         return wrapped[id(exchange)]
 
     party_context.open_exchange = open_faulty  # type: ignore[attr-defined]
+    _strike_gateway([fault for fault in arguments.fault if fault.half in ("arrive", "store")], marks)
+
+
+def _strike_gateway(faults: Sequence[Fault], marks: Path) -> None:
+    """Let faults happen in this process's gateway: before or after a message is stored, not acknowledged."""
+    commit = SmallMessage.commit
+
+    def strike(key: MessageKey, half: str) -> None:
+        for fault in faults:
+            if (fault.round, fault.half) == (round_of(key), half) and not fault.mark(marks).exists():
+                fault.happen(marks)
+
+    def faulty(message: SmallMessage) -> None:
+        strike(message._key, "arrive")
+        commit(message)
+        strike(message._key, "store")
+
+    SmallMessage.commit = faulty  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -293,54 +314,21 @@ def chain_message(
     return Outgoing.of(key, {"e": np.arange(40, dtype=np.uint64), "f": np.arange(40, dtype=np.uint64)})
 
 
-def raw_client(owner: JobConfig, identity: Identity | None) -> flight.FlightClient:
-    """Open a client at the gateway of `owner` that may send anything."""
-    credentials = {} if identity is None else {"cert_chain": identity.certificate, "private_key": identity.key}
-    return flight.FlightClient(
-        f"grpc+tls://{owner.listen}",
-        tls_root_certs=owner.certificate.read_bytes(),
-        override_hostname=owner.party,
-        **credentials,
-    )
+def stored_messages(folder: Path) -> list[str]:
+    """The paths (`MessageKey.path`) of all messages below an inbox or outbox: in files and in logs."""
+    logs = [MessageLog(file) for file in folder.rglob("*.log")]
+    inbox = next((each for each in (folder, *folder.parents) if each.name == "inbox"), folder)
+    inside = "".join(f"{part}/" for part in folder.relative_to(inbox).parts)
+    in_logs = [key.path.removeprefix(inside) for log in logs for key in log.keys()]  # noqa: SIM118
+    return sorted([*in_logs, *(str(file.relative_to(folder)) for file in folder.rglob("*.msg"))])
 
 
-def shop_exchange(world: ChainWorld, timeout: float = TIMEOUT_S) -> FlightExchange:
-    """Make shop's exchange with payco, without a limit on the size of messages."""
+def shop_exchange(world: ChainWorld, timeout: float = TIMEOUT_S, late: bool = False) -> FlightExchange:
+    """Make shop's exchange with payco, without a limit on the size of messages; `late`: as in the process of a job."""
     shop, owner = world.configs["shop"], world.configs["payco"]
     peers = {"payco": Endpoint("payco", owner.listen or "", owner.certificate.read_bytes())}
     own = Endpoint("shop", shop.listen or "", shop.certificate.read_bytes())
-    return FlightExchange(own, peers, load_identity(shop), 1 << 40, timeout)
-
-
-Part = tuple[pa.RecordBatch, bytes | None]
-
-
-def label(key: MessageKey, header: Header, /, **other: object) -> bytes:
-    """Make the label that begins a message on the wire; `other` fields replace the right ones."""
-    return json.dumps({"key": key.to_json(), "size": header.size, "sha256": header.digest.hex(), **other}).encode()
-
-
-def parts_of(sent: Outgoing, header: Header | None = None) -> list[Part]:
-    """Split a message into parts as on the wire, under any header."""
-    first, *others = in_parts(sent.payload)
-    return [(first, label(sent.key, header or Header.of(sent.payload))), *((part, b"{}") for part in others)]
-
-
-def send_raw(client: flight.FlightClient, parts: Sequence[Part], schema: pa.Schema = PART_SCHEMA) -> int:
-    """Put exactly these parts; return how many messages the gateway says it stored."""
-    options = flight.FlightCallOptions(timeout=PATIENCE)
-    writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), schema, options)
-    with writer:
-        for batch, metadata in parts:
-            if metadata is None:
-                writer.write_batch(batch)
-            else:
-                writer.write_with_metadata(batch, pa.py_buffer(metadata))
-        writer.done_writing()
-        stored = 0
-        while (answer := answers.read()) is not None:
-            stored = int(answer.to_pybytes())
-        return stored
+    return FlightExchange(own, peers, load_identity(shop), 1 << 40, timeout, late=late)
 
 
 class PartyProcess:

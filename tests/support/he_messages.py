@@ -19,7 +19,7 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.rounds.protocol import Inbox, Sent, Stage
 
-ENCRYPT, DISTANCE, UPDATE, UNMASK = "encrypt.00.encrypt", "distance.00.cross", "update.01.cross", "unmask.00.unmask"
+ENCRYPT, DISTANCE, UPDATE, UNMASK = "encrypt.00.encrypt", "distance.00.cross", "update.00.cross", "unmask.00.unmask"
 CIPHERTEXT_STAGES = {ENCRYPT: "y", DISTANCE: "z", UPDATE: "y", UNMASK: "z"}
 """The stages that send ciphertexts, and the name of the array in their messages."""
 

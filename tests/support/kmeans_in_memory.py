@@ -31,13 +31,19 @@ from veilmeans.schemas.kmeans_config import KMeansConfig, NormaliseConfig, Revea
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import RunFolder
-from veilmeans.transforms.kmeans.iteration import iterate, mask_operands, predict_rows, write_first_centroids
+from veilmeans.transforms.kmeans.iteration import (
+    compute_inertia,
+    iterate,
+    mask_operands,
+    predict_rows,
+    write_first_centroids,
+)
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, read_centroids, total_of
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
 from veilmeans.transforms.offline.dealer import deal_corrections
-from veilmeans.transforms.rounds.executor import AddUp, Cut, DescribeFrom, Keep, Load, Over, Step
+from veilmeans.transforms.rounds.executor import AddUp, Cut, DescribeFrom, Keep, Lane, Load, Over, Step, has_stopped
 from veilmeans.transforms.rounds.he_operations import HEContext, PowerTableCache
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, _encrypted_centroids
@@ -250,6 +256,15 @@ class InStepExecutor:
         after = self.table.run(step.protocol, by_party)
         return {shard: [each[shard] for each in after] for shard in states}
 
+    def beside(self, *lanes: Lane[States]) -> list[States]:
+        """Lanes are independent of each other: parties in step may run them one after the other."""
+        return [self.rounds(step, states) for step, states in lanes]
+
+    def unless(self, stop: States, states: States) -> States:
+        """Note the stop bit, and continue in any case: a test compares all iterations with Lloyd's."""
+        self.totals["stop"] = stop[0]
+        return states
+
     def keep(self, keep: Keep, states: States) -> States:
         for shard, each in states.items():
             for job, context, state in zip(self.jobs, self.table.contexts, each, strict=True):
@@ -306,43 +321,52 @@ def parties_in_step(kmeans: KMeansSteps, rows: Real, iterations: int) -> Iterato
 
 
 def run_kmeans(kmeans: KMeansSteps, rows: Real, start: Real, iterations: int) -> list[Iteration]:
-    """Run `kmeans.iteration` on normalised rows; the first party's (or its columns) come first."""
+    """Run `kmeans.iteration` on normalised rows; the first party's (or its columns) come first.
+
+    With a tolerance one more iteration runs, which opens the stop bit of the last.
+    """
     shares = make_shares(fixed.encode(start), kmeans.layout.parties, seed=1)
     columns = [by_columns(kmeans, "mu", share) for share in shares]
-    with parties_in_step(kmeans, rows, iterations) as run:
+    found: list[Iteration] = []
+    with parties_in_step(kmeans, rows, iterations + 1) as run:
         if kmeans.operand is not None:
             mask_operands(kmeans.operand, run)
-        first = Load(partial(_of_party, columns), lambda *_: ())
-        write_first_centroids(kmeans, first, Keep("checkpoint", _write_first_checkpoint), run)
-        return [_iterate(kmeans, replace(run, table=run.table.at(iteration))) for iteration in range(iterations)]
+        write_first_centroids(Load(partial(_of_party, columns), lambda *_: ()), _FIRST_CHECKPOINT, run)
+        for number in range(iterations + (kmeans.stop is not None)):
+            found.append(_iterate(kmeans, replace(run, table=run.table.at(number))))
+            if "stop" in run.totals:
+                (stop,) = {has_stopped(state) for state in run.totals["stop"]}
+                found[-2] = replace(found[-2], stop=stop)
+    return found[:iterations]
 
 
 def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
-    states = iterate(kmeans, run)[0]
-    stores = [checkpoints_of(context) for context in run.table.contexts]
+    """Run one iteration, and compute the inertia as if it was the last."""
     done = run.table.contexts[0].iteration + 1
-    (stop,) = {bool(state["stop"][0]) for state in states}
+    iterate(kmeans, done == 1, run)
+    stores = [checkpoints_of(context) for context in run.table.contexts]
+    inertia = None
+    if kmeans.centroid_update.inertia:
+        inertia = float(fixed.decode(_total(compute_inertia(kmeans, run)[0], "inertia"))[0])
     shares = [read_centroids(job, store, done) for job, store in zip(run.jobs, stores, strict=True)]
     return Iteration(
         centroids=fixed.decode(ring.total(shares)),
         labels=_labels(kmeans.layout, stores, done),
         counts=ring.decode(_total(run.totals["counts"], "n")),
-        stop=stop,
-        inertia=float(fixed.decode(_total(states, "inertia"))[0]) if "inertia" in states[0] else None,
+        stop=False,
+        inertia=inertia,
     )
 
 
 def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:
-    """Run `predict_rows`: the clusters of normalised rows, from shares of centroids and norms."""
-    mu = fixed.encode(centroids)
-    shares = make_shares(mu, kmeans.layout.parties, seed=1)
-    norms = make_shares((mu * mu).sum(axis=1, dtype=ring.DTYPE), kmeans.layout.parties, seed=2)
+    """Run `predict_rows`: the clusters of normalised rows, from shares of centroids."""
+    shares = make_shares(fixed.encode(centroids), kmeans.layout.parties, seed=1)
     with parties_in_step(kmeans, rows, 1) as run:
         stores = [checkpoints_of(context) for context in run.table.contexts]
-        for store, share, u in zip(stores, shares, norms, strict=True):
+        for store, share in zip(stores, shares, strict=True):
             for shard, state in by_columns(kmeans, "mu", share).items():
                 store.write_shard(centroids_folder(0), shard, state)
-            store.write(0, {"u": u, "stop": np.zeros(1, np.uint8)})
+            store.write(0, {"stop": np.zeros(1, np.uint8)})
         predict_rows(kmeans, run)
         return _labels(kmeans.layout, stores, 1)
 
@@ -354,11 +378,14 @@ def _of_party(columns: Sequence[Shards], job: PartyJob, context: OpenPartyContex
 
 def _write_first_checkpoint(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
     """With Σ|x|² of what the party owns, as `initial_centroids` has it."""
-    del shard
+    del shard, state
     own = [row_shard.index for row_shard in job.row_shards if row_shard.owner in (None, context.party.index)]
     squares = sum(float(np.sum(fixed.decode(read_rows(job.encoded, index).data) ** 2)) for index in own)
     stop = np.zeros(1, np.uint8)
-    checkpoints_of(context).write(0, {"u": state["u"], "x2": fixed.encode(np.array([squares])), "stop": stop})
+    checkpoints_of(context).write(0, {"x2": fixed.encode(np.array([squares])), "stop": stop})
+
+
+_FIRST_CHECKPOINT = Keep("checkpoint", _write_first_checkpoint)
 
 
 def own_matrices(layout: Layout, rows: Real, party: int) -> list[csr_array]:

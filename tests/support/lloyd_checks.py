@@ -21,7 +21,7 @@ def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations
     """Run K-means, and compare every iteration with float64 Lloyd from the same start on the same, unrounded rows.
 
     1. On the parties' own fixed-point numbers assignments are exact, but for near-ties: the chosen centroid is
-       farther than the nearest by less than (M − 1)·2^(drop−40) for each of the tree's ⌈log2 k⌉ levels.
+       farther than the nearest by less than k·M·2^(drop−40), all pairs, or ⌈log2 k⌉·2M·2^(drop−40), tree.
     2. Rows that Lloyd puts elsewhere are near-ties for Lloyd, too, but for what rounding adds. Lloyd then continues
        with these rows where the parties have put them.
     3. Centroids are within 2^-16 of Lloyd's.
@@ -40,8 +40,9 @@ def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations
 
 def near_tie(kmeans: KMeansSteps) -> int:
     """The bound on how much farther than the nearest a chosen centroid is, with 40 fractional bits; 1: not at all."""
-    lost = (kmeans.layout.parties - 1) * 2**kmeans.tree.drop if kmeans.tree.drop else 0
-    return 1 + ceil(log2(kmeans.k)) * lost
+    lost = kmeans.layout.parties * 2**kmeans.assignment.drop
+    times = kmeans.k if kmeans.assignment.method == "pairs" else 2 * ceil(log2(kmeans.k))
+    return 1 + times * lost if kmeans.assignment.drop else 1
 
 
 def assert_near_ties_only(kmeans: KMeansSteps, rows: Real, secure: Real, labels: Labels) -> None:
@@ -49,7 +50,7 @@ def assert_near_ties_only(kmeans: KMeansSteps, rows: Real, secure: Real, labels:
     scores = integer_scores(rows, secure)
     excess = scores[np.arange(len(rows)), labels] - scores.min(axis=1)
     assert excess.max() < near_tie(kmeans)
-    if kmeans.tree.drop == 0:
+    if kmeans.assignment.drop == 0:
         np.testing.assert_array_equal(labels, scores.argmin(axis=1))
 
 

@@ -205,8 +205,8 @@ class ObservedRun:
 
     def distances(self, iterations: int = 0) -> Array:
         """D' (k × n) of the iteration after so many."""
-        mu, u = self.opened("mu", iterations), self.opened("u", iterations)
-        return u[:, None] - np.uint64(2) * (mu @ self.rows().T)
+        mu = self.opened("mu", iterations)
+        return norms(mu)[:, None] - np.uint64(2) * (mu @ self.rows().T)
 
     def intermediates(self) -> list[Array]:
         """Everything that a run computes on the way, in the clear."""
@@ -218,9 +218,8 @@ class ObservedRun:
         x = self.rows()
         starts = np.cumsum([0, *(each.shape.rows for each in data_layout(self.world[NAMES[0]]).row_shards())])
         for iterations in range(ITERATIONS + 1):
-            mu, u = self.opened("mu", iterations), self.opened("u", iterations)
-            yield from (*related_forms(mu), u)
-            np.testing.assert_array_equal(u, ring.total(list((mu * mu).T)))
+            mu = self.opened("mu", iterations)
+            yield from (*related_forms(mu), norms(mu))
         for iterations, labels in enumerate(self.labels()):
             distances = self.distances(iterations)
             assert (distances.view(np.int64).argmin(axis=0) == np.concatenate(labels)).mean() > 0.99
@@ -236,6 +235,10 @@ class ObservedRun:
         for i, j in combinations(range(CLUSTERS), 2):
             difference = distances[i] - distances[j]
             yield from (difference, -difference)
-            short = (difference >> np.uint64(self.steps.tree.drop)).astype(np.uint32)
-            for each in (short, bits.reverse_index(short)):
-                yield from (each.view(np.uint64), each[1:-1].view(np.uint64))
+            short = (difference >> np.uint64(self.steps.assignment.drop)).astype(np.uint32)
+            yield from (short.view(np.uint64), short[1:-1].view(np.uint64), bits.to_planes(short, 32))
+
+
+def norms(mu: Array) -> Array:
+    """|μ_j|² of all centroids."""
+    return ring.total(list((mu * mu).T))

@@ -193,6 +193,8 @@ class InMemoryExchange:
                 self.messages[message.key] = message.payload
             self.arrived.notify_all()
 
+    def flush(self) -> None: ...
+
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         with self.arrived:
             if not self.arrived.wait_for(lambda: key in self.messages, timeout):

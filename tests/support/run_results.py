@@ -17,6 +17,7 @@ from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.inbox import MessageStore
+from veilmeans.io.exchange.message_log import MessageLog
 from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
@@ -97,6 +98,8 @@ def _payloads(config: JobConfig) -> Iterator[tuple[MessageKey, bytes]]:
         inbox = config.storage_folder.inbox
         for file in sorted(inbox.rglob("*.msg")):
             yield _key(file.relative_to(inbox)), file.read_bytes()[HEADER_SIZE:]
+        for log in map(MessageLog, sorted(inbox.rglob("*.log"))):
+            yield from ((key, log.read(key).to_pybytes()) for key in log.keys())  # noqa: SIM118
         return
     for peer, certificate in load_peer_certificates(config.online()).items():
         outbox = Path(config.peers[peer].outbox or "") / config.party

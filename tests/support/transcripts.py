@@ -94,6 +94,9 @@ class RecordedRandomness:
     def scoped(self, scope: str) -> "RecordedRandomness":
         return RecordedRandomness(self.inner.scoped(scope), self.returned, self.sending, self.scope + scope)
 
+    def at(self, iteration: int, stage: str) -> "RecordedRandomness":
+        return RecordedRandomness(self.inner.at(iteration, stage), self.returned, self.sending, f"{iteration}/{stage}/")
+
     def _record(self, label: str, array: Array) -> Array:
         self.returned[label] = array
         result = MaskedArray.of(array, frozenset({label})) if self.sending else array.view()

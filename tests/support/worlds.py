@@ -93,6 +93,21 @@ class World:
         """Start a party as a process; `fields` go into its file unchecked."""
         return start_command(command, self.configs[name], self.folder, strike, fields)
 
+    def train_until_killed(self, strike: Strike) -> None:
+        """Train until every party is killed by `strike`, just before it writes a file.
+
+        Who is killed first may not have acknowledged the other's last messages. The other then ends for want of its
+        peer (5), has written nothing either, and both are rerun.
+        """
+        hurried = self.altered(*self.parties, exchange={"timeout_s": 15})
+        for _ in range(8):
+            running = [hurried.start(name, strike) for name in self.parties]
+            codes = {each.wait()[0] for each in running}
+            if codes == {-signal.SIGKILL}:
+                return
+            assert codes <= {-signal.SIGKILL, 5}
+        raise AssertionError(f"the parties were not all killed: {codes}")
+
     def train_as_processes(self, *names: str) -> dict[str, Ended]:
         """Train with a process for each party, started at once; only those named, if any are."""
         running = {name: self.start(name) for name in names or self.parties}

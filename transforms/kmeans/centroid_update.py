@@ -1,16 +1,15 @@
-"""The k × d work at the end of an iteration: new centroids, their norms, the stop bit, the inertia.
+"""The k × d work on centroids beside their division (`primitives.divide`): norms, movement, the stop bit, the inertia.
 
-`reciprocal`, once (`primitives.divide`): 1/n_j for all clusters
-`quotient`, over column shards:
-  1. ⟨μ'⟩ = ⟨s⟩ / ⟨n⟩, an empty cluster keeping μ                                   (F_SCU, `primitives.divide`)
-  2. ⟨μ'²⟩ and ⟨(μ' − μ)²⟩ in one round of products; U' = |μ'_j|² and ESD(μ, μ') are sums of them over all columns
-`finish`, once, on the sums over the column shards:
-  3. F_CSC: open one bit, ESD(μ, μ') < ε, if ε > 0
-  4. inertia, if it may be revealed: Σ|x|² − Σ_j n_j·|μ'_j|², because the centroids are their clusters' means
+`norms`, over column shards, beside the distances' products, of the centroids μ that an iteration begins with:
+  1. ⟨μ²⟩ and, if ε > 0, ⟨(μ − μ_before)²⟩ in one round; U = |μ_j|² and ESD(μ_before, μ) are their sums over all columns
+`stop`, once, beside the assignment, from the second iteration on:
+  2. F_CSC: open one bit, ESD(μ_before, μ) < ε. If it is 1, the run has ended with the iteration before
+`inertia`, once, after the last iteration, if it may be revealed:
+  3. Σ|x|² − Σ_j n_j·|μ_j|², because the centroids are their clusters' means
 
-State of `quotient`: "s", "mu" (k × w), "v", "y", "empty" (k); out "mu" (k × w), and over these columns "u", "esd" (1).
-State of `finish`: "u" (k), "esd" (1), "n" (k), "x2" (1: Σ|x|² of what this party owns, f fractional bits); out "u",
-"stop" (1, opened), "x2", and "inertia" (1, a share) if it is computed.
+State of `norms`: "mu" (k × w), and "before" (k × w) if ε > 0; out, over these columns, "u" (k) and "esd" (1). State of
+`stop`: "esd" in, "stop" (1, opened) out. State of `inertia`: "u" (k), "n" (k), "x2" (1: Σ|x|² of what this party owns,
+f fractional bits) in, "inertia" (1, a share) out.
 """
 
 from dataclasses import dataclass
@@ -24,13 +23,14 @@ from veilmeans.crypto import fixed_point as fixed
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.compare import Comparison, sign
-from veilmeans.transforms.primitives.divide import Division, divide
+from veilmeans.transforms.primitives.divide import Division
 from veilmeans.transforms.primitives.multiply import multiply
-from veilmeans.transforms.primitives.truncate import Truncation, truncate_exactly
+from veilmeans.transforms.primitives.truncate import Truncation, truncate
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, local_round, require
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
 _BELOW = Comparison("esd", "below")
+_EXACT_MAGNITUDE = 27  # up to so many bits the reciprocal's own error is below half of the last place
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,14 @@ class CentroidUpdate:
     """The public parameters of the centroid update.
 
     `count_bits`: counts are below 2^count_bits. `magnitude`: |x| ≤ 2^magnitude in its last bit. `tol`: ε. `inertia`: it
-    is computed.
+    is computed. `coordinates`: the number of coordinates of all centroids, k·d.
     """
 
     count_bits: int
     magnitude: int
     tol: float
     inertia: bool
+    coordinates: int
 
     @property
     def division(self) -> Division:
@@ -53,51 +54,58 @@ class CentroidUpdate:
 
     @property
     def threshold(self) -> int:
-        """ε with 2f fractional bits, rounded up: ESD < ε does not change, and only ε = 0 becomes 0."""
-        return ceil(self.tol * (1 << 2 * fixed.FRACTION_BITS))
+        """ε with 2f fractional bits, rounded up: ESD < ε does not change, and only ε = 0 becomes 0.
+
+        It is at least what rounding alone can move: quotients are rounded at random, so that coordinates of the same
+        rows may differ by two in their last place, and a run that has converged must stop.
+        """
+        if not self.tol:
+            return 0
+        rounding = 2 + (1 << max(0, self.magnitude - _EXACT_MAGNITUDE) >> 1)
+        return max(ceil(self.tol * (1 << 2 * fixed.FRACTION_BITS)), self.coordinates * rounding**2 + 1)
 
 
-def norms() -> Protocol:
-    """Compute U of the first centroids over a column shard, once per run: "mu" in, "mu" and "u" out."""
-    return multiply("mu", "mu", "square").then(_sum_squares).named("norms")
+def norms(update: CentroidUpdate) -> Protocol:
+    """Compute a column shard's summands of the centroids' norms, and of their movement if there is a tolerance."""
+    if not update.threshold:
+        return multiply("mu", "mu", "square").then(_sum_squares).named("norms")
+    pair = multiply("pair", "pair", "square").after(_stack_centroids_and_difference)
+    return pair.then(_sum_squares_and_movement).named("norms")
 
 
-def quotient(update: CentroidUpdate) -> Protocol:
-    """Compute new centroids over a column shard, and its summands of their norms and movement."""
-    squares = multiply("pair", "pair", "square").after(_stack_new_and_difference).then(_sum_new_and_movement)
-    return (divide(update.division) + squares).named("quotient")
+def last_norms() -> Protocol:
+    """Compute a column shard's summands of the last centroids' norms."""
+    return multiply("mu", "mu", "square").then(_sum_squares).named("last-norms")
 
 
-def finish(update: CentroidUpdate, parties: int) -> Protocol:
-    """Compute the stop bit and the inertia from the sums over all column shards; without both, send nothing."""
-    protocol = Protocol("finish", ())
-    if update.threshold:
-        below = sign(_BELOW, parties).after(partial(_subtract_threshold, update.threshold))
-        protocol += below + Protocol("stop", (_STOP,))
-    if update.inertia:
-        protocol += truncate_exactly(Truncation("norm", fixed.FRACTION_BITS)).after(_copy_norms)
-        protocol += multiply("norm", "n", "norm").then(_compute_inertia)
-    if not protocol.rounds:
-        return Protocol("finish", (local_round("keep", _select_results),))
-    return protocol.then(_select_results).named("finish")
+def stop(update: CentroidUpdate, parties: int) -> Protocol:
+    """Open whether the centroids have moved by less than the tolerance."""
+    below = sign(_BELOW, parties).after(partial(_subtract_threshold, update.threshold))
+    return (below + Protocol("stop", (_STOP,))).named("stop")
+
+
+def inertia() -> Protocol:
+    """Compute the inertia from norms and counts."""
+    weigh = multiply("u", "n", "u").then(_compute_inertia)
+    return (truncate(Truncation("u", fixed.FRACTION_BITS)) + weigh).named("inertia")
 
 
 def _sum_squares(_party: Party, state: Arrays) -> Arrays:
-    return {"mu": state["mu"], "u": _row_sums(require(state, "square"))}
+    return {"u": _row_sums(require(state, "square"))}
 
 
 def _row_sums(matrix: ring.Ring) -> ring.Ring:
     return ring.column_sums(matrix.T)
 
 
-def _stack_new_and_difference(_party: Party, state: Arrays) -> Arrays:
-    new = require(state, "new")
-    return {**state, "pair": np.stack([new, new - require(state, "mu")])}
+def _stack_centroids_and_difference(_party: Party, state: Arrays) -> Arrays:
+    mu = require(state, "mu")
+    return {"pair": np.stack([mu, mu - require(state, "before")])}
 
 
-def _sum_new_and_movement(_party: Party, state: Arrays) -> Arrays:
-    new, movement = require(state, "square")
-    return {"mu": state["new"], "u": _row_sums(new), "esd": _total(movement)}
+def _sum_squares_and_movement(_party: Party, state: Arrays) -> Arrays:
+    squares, movement = require(state, "square")
+    return {"u": _row_sums(squares), "esd": _total(movement)}
 
 
 def _total(matrix: ring.Ring) -> ring.Ring:
@@ -108,7 +116,7 @@ def _total(matrix: ring.Ring) -> ring.Ring:
 def _subtract_threshold(threshold: int, party: Party, state: Arrays) -> Arrays:
     """ESD − ε, whose sign is the stop bit."""
     esd = require(state, "esd")
-    return {**state, "esd": esd - ring.DTYPE(threshold) if party.first else esd}
+    return {"esd": esd - ring.DTYPE(threshold) if party.first else esd}
 
 
 def _send_stop_bit(_party: Party, state: Arrays, _randomness: Randomness) -> Sent:
@@ -116,10 +124,10 @@ def _send_stop_bit(_party: Party, state: Arrays, _randomness: Randomness) -> Sen
 
 
 def _open_stop_bit(_party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    return {**state, "stop": inbox.open_xor("b", _stop_bit(state))}
+    return {"stop": inbox.open_xor("b", _stop_bit(state))}
 
 
-def _stop_bit(state: Arrays) -> bits.Packed:
+def _stop_bit(state: Arrays) -> bits.Bits:
     """This party's share of the one bit, without its padding: nothing else is opened."""
     return bits.unpack(state[_BELOW.target], 1)
 
@@ -127,15 +135,5 @@ def _stop_bit(state: Arrays) -> bits.Packed:
 _STOP = Round("stop", _send_stop_bit, _open_stop_bit, "[ESD(μ, μ') < ε], to be opened")
 
 
-def _copy_norms(_party: Party, state: Arrays) -> Arrays:
-    return {**state, "norm": require(state, "u").copy()}
-
-
 def _compute_inertia(_party: Party, state: Arrays) -> Arrays:
-    return {**state, "inertia": require(state, "x2") - _total(require(state, "norm"))}
-
-
-def _select_results(_party: Party, state: Arrays) -> Arrays:
-    """Select what the checkpoint needs; without a tolerance the stop bit is 0."""
-    with_stop = {"stop": np.zeros(1, np.uint8), **state}
-    return {name: with_stop[name] for name in ("u", "stop", "inertia", "x2") if name in with_stop}
+    return {"inertia": require(state, "x2") - _total(require(state, "u"))}

@@ -1,16 +1,19 @@
 """F_SCU's numerator and denominator over one row shard: ⟨Cᵀ·X⟩ (k × d) and ⟨1ᵀ·C⟩ (k), to be added over the shards.
 
-  1. B2A of the first k − 1 one-hot rows; the last is 1 − Σ of the others
+`convert`, with the assignment:
+  1. B2A of the first k − 1 one-hot rows; the last is 1 − Σ of the others. The counts are sums of these rows
+`update`, beside the first round on the counts:
   2. X_iᵀ·C for every owner i, of the first k − 1 clusters        (`transforms.products.cross_product`, transposed)
   3. the last cluster's sum is the sum of all rows, which an owner knows, less the other clusters'
 
-State: the operands of the cross products; "c", one-hot positions as packed XOR shares, k rows; out "s" and "n", shares,
-and the ciphertexts of an owner that uses `he`, whose summand of "s" is added later (`he_product.unmask`).
+State of `convert`: "c", one-hot positions as packed XOR shares, k rows, and "shape"; beside them out "n" (k) and "hot"
+(n × k − 1), shares. State of `update`: "hot" and the operands of the cross products; out "s", a share, and the
+ciphertexts of an owner that uses `he`, whose summand of "s" is added later (`he_product.unmask`).
 """
 
 import numpy as np
 
-from veilmeans.crypto import ring
+from veilmeans.crypto import bits, ring
 from veilmeans.crypto.ring_matmul import sparse_matmul_transposed
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
@@ -20,19 +23,29 @@ from veilmeans.transforms.products.he_product import OwnerProducts
 from veilmeans.transforms.rounds.protocol import Protocol, local_round, require, without
 
 
+def convert(k: int) -> Protocol:
+    """Convert the assignment to shares by sum, and count rows, in one round; with one cluster nothing is sent."""
+    if k == 1:
+        return Protocol("convert", (local_round("count", _count_all_rows),))
+    to_sums = Protocol("b2a", (b2a("upd.bits", None, "upd.hot"),)).after(_select_bits)
+    return to_sums.then(_count_rows).named("convert")
+
+
 def update(k: int, engines: OwnerProducts = ()) -> Protocol:
-    """Compute sums and counts in two rounds; with one cluster nothing is sent."""
+    """Compute the sums in one round; with one cluster nothing is sent."""
     if k == 1:
         return Protocol("update", (local_round("sum", _sum_one_cluster),))
-    convert = Protocol("b2a", (b2a("upd.bits", None, "upd.hot"),)).after(_select_bits)
     product = CrossProduct("upd.c", "upd.s", transposed=True, engines=tuple(engines))
-    products = cross(product).after(_copy_operand).then(_add_last_cluster)
-    return (convert + products).named("update")
+    return cross(product).after(_copy_operand).then(_add_last_cluster).named("update")
+
+
+def _count_all_rows(party: Party, state: Arrays) -> Arrays:
+    return {**state, "n": _row_count(party, state)}
 
 
 def _sum_one_cluster(party: Party, state: Arrays) -> Arrays:
     """Sum all rows, for k = 1."""
-    return {"s": _sum_of_all_rows(party, state), "n": _row_count(party, state)}
+    return {"s": _sum_of_all_rows(party, state)}
 
 
 def _select_bits(_party: Party, state: Arrays) -> Arrays:
@@ -40,28 +53,31 @@ def _select_bits(_party: Party, state: Arrays) -> Arrays:
     return {**state, "upd.bits": state["c"][:-1].reshape(-1)}
 
 
+def _count_rows(party: Party, state: Arrays) -> Arrays:
+    """Set C (n × k − 1), and the rows of each cluster."""
+    hot = _hot_rows(state, shape_from_state(state).rows)
+    counts = ring.column_sums(hot.T)
+    last_count = _row_count(party, state) - ring.column_sums(counts[:, None])
+    rest = without(state, "upd.bits", "upd.hot")
+    return {**rest, "hot": np.ascontiguousarray(hot.T), "n": np.concatenate([counts, last_count])}
+
+
 def _hot_rows(state: Arrays, rows: int) -> ring.Ring:
     """Reorder the converted bits from the order in which they were packed to (k − 1) × n."""
-    packed_rows, width = state["c"][:-1].shape
-    in_order = require(state, "upd.hot").reshape(8, packed_rows, width).transpose(1, 0, 2)
-    return in_order.reshape(packed_rows, 8 * width)[:, :rows]
+    return bits.from_lanes(require(state, "upd.hot"), len(state["c"]) - 1, rows)
 
 
 def _copy_operand(party: Party, state: Arrays) -> Arrays:
-    """Set C (n × k − 1) as the right operand of every owner's product."""
-    hot = _hot_rows(state, shape_from_state(state).rows)
-    c = np.ascontiguousarray(hot.T)
-    rest = without(state, "upd.bits", "upd.hot", "c")
-    return {**rest, "n": ring.column_sums(hot.T), **{f"upd.c{i}": c for i in range(party.count)}}
+    """Set C as the right operand of every owner's product."""
+    c = require(state, "hot")
+    return {**without(state, "hot", "c", "n"), **{f"upd.c{i}": c for i in range(party.count)}}
 
 
 def _add_last_cluster(party: Party, state: Arrays) -> Arrays:
     sums = np.concatenate([require(state, f"upd.s{i}") for i in range(party.count)]).T
     last_sum = _sum_of_all_rows(party, state) - ring.column_sums(sums)[None, :]
-    counts = require(state, "n")
-    last_count = _row_count(party, state) - ring.column_sums(counts[:, None])
     ciphertexts = {name: array for name, array in state.items() if name.startswith("z")}
-    return {"s": np.concatenate([sums, last_sum]), "n": np.concatenate([counts, last_count]), **ciphertexts}
+    return {"s": np.concatenate([sums, last_sum]), **ciphertexts}
 
 
 def _row_count(party: Party, state: Arrays) -> ring.Ring:

@@ -2,10 +2,12 @@
 
   D' = U − 2·X·μᵀ,    U_j = |μ_j|²                                (|x|² is the same for all j and is omitted)
 
-X·μᵀ is the sum of each owner's X_i·μ_iᵀ, over the columns it owns (`products.cross_product`); the rest is local.
-D' carries 2f fractional bits and is compared as it is.
+X·μᵀ is the sum of each owner's X_i·μ_iᵀ, over the columns it owns (`products.cross_product`); the rest is local. U is
+computed beside the products, and added when both are known (`add_norms`). D' carries 2f fractional bits and is compared
+as it is.
 
-State: the operands of the cross products; "mu" (k × d) and "u" (k), shares; out "d" (k × n).
+State: the operands of the cross products and "mu" (k × d), a share; out "d" (k × n), −2·X·μᵀ, and "shape". Of
+`add_norms`: "d" and "u" (k) in, "d" out.
 """
 
 import numpy as np
@@ -19,7 +21,7 @@ from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
 
 def distance(engines: OwnerProducts = ()) -> Protocol:
-    """Compute distances in one round.
+    """Compute the products of the distances in one round.
 
     `engines`: the parameters of each owner that uses `he`; it has received the peers' Enc(μ) before.
     """
@@ -35,7 +37,11 @@ def _split_centroids(party: Party, state: Arrays) -> Arrays:
 
 
 def _combine(party: Party, state: Arrays) -> Arrays:
-    """U − 2·Σ_i X_i·μ_iᵀ."""
+    """−2·Σ_i X_i·μ_iᵀ."""
     products = ring.total(require(state, f"dist.p{i}") for i in range(party.count))
-    u = require(state, "u")
-    return {"d": u[:, None] - (np.ascontiguousarray(products.T) << ring.DTYPE(1))}
+    return {"shape": state["shape"], "d": -(np.ascontiguousarray(products.T) << ring.DTYPE(1))}
+
+
+def add_norms(_party: Party, state: Arrays) -> Arrays:
+    """U − 2·X·μᵀ."""
+    return {**without(state, "u"), "d": require(state, "d") + require(state, "u")[:, None]}

@@ -7,19 +7,21 @@ local     each party's own plaintext K-means; horizontally, the average of all p
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import prg, ring
-from veilmeans.io.storage.encoded_shards import EncodedData, read_rows
+from veilmeans.io.storage.encoded_shards import EncodedData, read_row, read_rows, read_values
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.plaintext_kmeans import Sparse, local_centroids
+
+if TYPE_CHECKING:
+    from veilmeans.transforms.kmeans.plaintext_kmeans import Sparse
 
 
 def initial_centroids_share(job: KMeansConfig, layout: Layout, party: Party, prepared: EncodedData) -> ring.Ring:
@@ -32,8 +34,10 @@ def initial_centroids_share(job: KMeansConfig, layout: Layout, party: Party, pre
         for cluster, row in enumerate(initial_rows(job, layout)):
             owner, number = layout.find_row(row)
             if owner in (None, party.index):
-                share[cluster, columns] = _read_row(prepared, number)
+                share[cluster, columns] = read_row(prepared.folder, *divmod(number, prepared.rows_per_shard))
     elif job.init.method == "local":
+        from veilmeans.transforms.kmeans.plaintext_kmeans import local_centroids
+
         own = local_centroids(lambda: own_normalised_rows(prepared), job.clusters, job.init.seed)
         share[:, columns] = fixed.encode(own if layout.vertical else own / layout.parties)
     return share
@@ -61,21 +65,18 @@ def random_centroids(job: KMeansConfig, layout: Layout) -> Real:
 
 def own_sum_of_squares(prepared: EncodedData) -> ring.Ring:
     """Σ|x|² of this party's own values, mod 2^64; `kmeans_from_config` checks that it fits if inertia is computed."""
-    total = sum(float(np.sum(rows.data**2)) for rows in own_normalised_rows(prepared))
+    values = (fixed.decode(read_values(prepared.folder, shard)) for shard in range(prepared.shards))
+    total = sum(float(np.sum(each**2)) for each in values)
     return np.array([round(total * (1 << fixed.FRACTION_BITS)) % (1 << 64)], ring.DTYPE)
 
 
-def own_normalised_rows(prepared: EncodedData) -> Iterator[Sparse]:
+def own_normalised_rows(prepared: EncodedData) -> Iterator["Sparse"]:
     """Read this party's normalised rows, shard by shard."""
+    import scipy.sparse
+
     for shard in range(prepared.shards):
         rows = read_rows(prepared.folder, shard)
         yield scipy.sparse.csr_array((fixed.decode(rows.data), rows.indices, rows.indptr), shape=rows.shape)
-
-
-def _read_row(prepared: EncodedData, number: int) -> ring.Ring:
-    shard, position = divmod(number, prepared.rows_per_shard)
-    row: ring.Ring = read_rows(prepared.folder, shard)[[position]].toarray()[0]
-    return row
 
 
 def _draw_public(seed: int, label: str, shape: tuple[int, ...]) -> ring.Ring:

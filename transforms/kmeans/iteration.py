@@ -1,32 +1,48 @@
 """K-means, described once: which steps run over what, what they read and keep, and in which order.
 
-    once            mask operands: X − U to the others;  first centroids: their norms, checkpoint 0
-    each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ─▶ Σ over row shards ─▶ new centroids ─▶ checkpoint
+    once            mask operands: X − U to the others;  first centroids: checkpoint 0
+    each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ────────────┐
+                                 norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
+                                                                              refine ─┘
+    once            last norms ─▶ inertia
 
-and the new centroids, over column shards:
+Steps one above the other run in lock-step (`Executor.beside`), so that only the longer one takes time on the link:
 
-    counts ─▶ Σ ─▶ reciprocal ─▶ to each column shard ──┐                       ┌─ counts
-    sums by column shards ─▶ Σ of each ─▶ [unmask ─▶] ──┴▶ quotient ─▶ keep ─▶ ─┴▶ Σ ─▶ finish ─▶ checkpoint
+    rows            distance   assign              update
+    column shards   norms                                              numerator   quotient
+    one element                stop                scale               refine
+    read            X, ⟨μ⟩                         X                   ⟨μ⟩
+    keep                       the assignment                                      ⟨μ⟩, then the checkpoint
+
+`stop` opens whether the centroids moved by less than ε in the iteration before: the run has then ended with that, and
+the rest of this one is dropped. The first iteration has no `stop`, and after the last there is none.
 
 In brackets is what homomorphic products need. A prediction masks its operands and assigns its rows, once. Executors
 run these functions, in one call or as a pipeline of stages. Nothing flows between iterations but their number: shares
 are read from the checkpoint that the iteration before has left.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TypeVar
-
-import apache_beam as beam
 
 from veilmeans.io.storage.triple_store import Manifest, StoreRun
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.kmeans import party_state as state
-from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of, has_stopped
+from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.rounds.beam_executor import RunDescription
-from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Step, only
+from veilmeans.transforms.rounds.executor import (
+    BareExecutor,
+    CountStage,
+    Executor,
+    Keep,
+    Load,
+    Over,
+    Step,
+    has_stopped,
+    only,
+)
+from veilmeans.transforms.rounds.party_context import OpenPartyContext
 
 S = TypeVar("S")
 
@@ -36,109 +52,105 @@ def mask_operands(operand: Step, run: Executor[S]) -> S:
     return run.keep(state.KEEP_OPERANDS, run.rounds(operand, run.shards(Over.ROWS, state.MATRIX_TO_MASK)))
 
 
-def write_first_centroids(steps: KMeansSteps, first: Load, checkpoint: Keep, run: Executor[S]) -> S:
-    """Compute the norms of the first centroids, and write checkpoint 0."""
-    columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, first))
-    norms = run.total(Over.ONE, only("u"), run.keep(state.KEEP_FIRST_CENTROIDS, columns))
-    return run.keep(checkpoint, norms)
+def write_first_centroids(first: Load, checkpoint: Keep, run: Executor[S]) -> S:
+    """Keep the shares of the first centroids, and write checkpoint 0."""
+    columns = run.keep(state.KEEP_FIRST_CENTROIDS, run.shards(Over.COLUMNS, first))
+    return run.keep(checkpoint, run.total(Over.ONE, only(), columns))
 
 
-def assign_rows(steps: KMeansSteps, run: Executor[S], after: Sequence[S] = ()) -> S:
-    """Find each row's nearest centroid, as a shared one-hot row "c": half of an iteration, and all of a prediction."""
+def measure_distances(steps: KMeansSteps, run: Executor[S], after: Sequence[S] = ()) -> tuple[S, S]:
+    """Compute each row's distances to all centroids; what the column shards add up to comes with them."""
     if steps.encrypt is not None:
         columns = run.load(state.COLUMN_RANGE, run.shards(Over.COLUMNS, state.COLUMN_CENTROIDS, after))
         after = [*after, run.keep(state.KEEP_ENCRYPTED, run.rounds(steps.encrypt, columns))]
-    distances = run.rounds(steps.distance, run.shards(Over.ROWS, state.DISTANCE_OPERANDS, after))
-    return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+    rows = run.shards(Over.ROWS, state.DISTANCE_OPERANDS, after)
+    columns = run.shards(Over.COLUMNS, state.MOVED_CENTROIDS, after)
+    products, squares = run.beside((steps.distance, rows), (steps.norms, columns))
+    totals = run.total(Over.ONE, state.everything, squares)
+    return run.join(products, run.total(Over.ROWS, state.to_every_row_shard, totals)), totals
 
 
-def iterate(steps: KMeansSteps, run: Executor[S]) -> S:
-    """Run one iteration of Lloyd's algorithm. Work on the centroids of one column shard is one call."""
-    sums = run.rounds(steps.update, run.load(state.UPDATE_OPERANDS, assign_rows(steps, run)))
+def iterate(steps: KMeansSteps, first: bool, run: Executor[S]) -> S:
+    """Run one iteration of Lloyd's algorithm, unless the one before was the last; the first has none before it."""
+    distances, totals = measure_distances(steps, run)
+    if first or steps.stop is None:
+        assigned = run.rounds(steps.assign, distances)
+    else:
+        assigned, stop = run.beside((steps.assign, distances), (steps.stop, totals))
+        assigned = run.unless(run.keep(state.KEEP_STOP, stop), assigned)
+    assigned = run.keep(state.KEEP_ASSIGNMENTS, assigned)
+    counts = run.total(Over.ONE, only("n"), assigned)
+    sums, scaled = run.beside((steps.update, run.load(state.UPDATE_OPERANDS, assigned)), (steps.scale, counts))
     if len(steps.column_shards) > 1:
-        return update_centroids(steps, run, sums)
-    return run.in_one_call(partial(update_centroids, steps), run.total(Over.ONE, state.everything, sums))
+        return update_centroids(steps, run, sums, scaled)
+    together = run.total(Over.ONE, state.everything, sums, scaled)
+    return run.in_one_call(partial(_update_from_one_element, steps), together)
 
 
-def update_centroids(steps: KMeansSteps, run: Executor[S], sums: S) -> S:
-    """Divide the clusters' sums by their counts, and write the checkpoint.
+def _update_from_one_element(steps: KMeansSteps, run: Executor[S], together: S) -> S:
+    """Work on the centroids of one column shard is one call."""
+    return update_centroids(steps, run, together, together)
 
-    Unmasking waits for the reciprocals: parties that wait for each other's messages must do so in one order.
-    """
-    counts = run.total(Over.ONE, only("n"), sums)
-    inverse = run.rounds(steps.reciprocal, counts)
+
+def update_centroids(steps: KMeansSteps, run: Executor[S], sums: S, scaled: S) -> S:
+    """Divide the clusters' sums by their counts, and write the checkpoint."""
     columns = run.total(Over.COLUMNS, state.sums_by_columns, sums)
     if steps.unmask is not None:
-        columns = run.rounds(steps.unmask, run.load(state.COLUMN_RANGE, run.after(columns, inverse)))
-    divided = run.join(columns, run.total(Over.COLUMNS, state.to_every_column_shard, inverse))
-    new = run.keep(state.KEEP_CENTROIDS, run.rounds(steps.quotient, run.load(state.COLUMN_CENTROIDS, divided)))
-    totals = run.load(state.SQUARES, run.total(Over.ONE, only("u", "esd", "n"), new, counts))
-    return run.keep(state.KEEP_CHECKPOINT, run.rounds(steps.finish, totals))
+        columns = run.rounds(steps.unmask, run.load(state.COLUMN_RANGE, run.after(columns, scaled)))
+    columns = run.join(columns, run.total(Over.COLUMNS, state.scale_to_every_column_shard, scaled))
+    factors = run.total(Over.ONE, only("y", "e"), scaled)
+    columns = run.load(state.COLUMN_CENTROIDS, columns)
+    numerators, inverse = run.beside((steps.numerator, columns), (steps.refine, factors))
+    divided = run.join(numerators, run.total(Over.COLUMNS, state.reciprocal_to_every_column_shard, inverse))
+    new = run.keep(state.KEEP_CENTROIDS, run.rounds(steps.quotient, divided))
+    counts = run.total(Over.ONE, only("n"), new, scaled)
+    return run.keep(state.KEEP_CHECKPOINT, run.load(state.SQUARES, counts))
+
+
+def compute_inertia(steps: KMeansSteps, run: Executor[S]) -> S:
+    """Compute the inertia of the last assignment and its means, and add it to the last checkpoint."""
+    columns = run.rounds(steps.last_norms, run.shards(Over.COLUMNS, state.LAST_CENTROIDS))
+    norms = run.load(state.LAST_COUNTS, run.total(Over.ONE, only("u"), columns))
+    return run.keep(state.KEEP_INERTIA, run.rounds(steps.inertia, norms))
 
 
 def predict_rows(steps: KMeansSteps, run: Executor[S]) -> S:
     """Mask the operands of new rows and assign the rows to the centroids of checkpoint 0."""
     masked = [] if steps.operand is None else [mask_operands(steps.operand, run)]
-    return assign_rows(steps, run, masked)
+    distances, _ = measure_distances(steps, run, masked)
+    return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
 
 
-# as Beam transforms
-@dataclass
-class LloydIteration(beam.PTransform):
-    """Run `iterate`: the number of iterations done in, one more out; nothing where the run has stopped.
+# in one process
+def may_begin(job: PartyJob, context: OpenPartyContext, manifest: Manifest) -> bool:
+    """Return whether the run has not stopped; raise StorageError unless the triple store serves this iteration.
 
-    `manifest` is of the triple store that the run has claimed: a side input, against which the store that a worker sees
-    is checked.
+    The states that the iteration before has left in the scratch folder are deleted.
     """
-
-    job: PartyJob
-    manifest: Manifest
-
-    def __post_init__(self) -> None:
-        super().__init__(f"Iteration {self.job.context.iteration + 1}")
-
-    def expand(self, done: beam.PCollection[int]) -> beam.PCollection[int]:
-        begun = done | "Begin" >> _begin(self.job, self.manifest, done.pipeline)
-        finished = begun | "Iterate" >> RunDescription(self.job, partial(iterate, self.job.steps), self.job.one_call)
-        return finished | "Done" >> beam.Map(_next, self.job.context.iteration + 1).with_output_types(int)
+    context.scratch.clear(context.run, context.iteration - 1)
+    if has_stopped(checkpoints_of(context).read(context.iteration)):
+        return False
+    for shard in max((job.shard_numbers(over) for over in Over), key=len):
+        check_shard(context.triples, manifest, context.iteration, shard)
+    return True
 
 
-@dataclass
-class PredictRows(beam.PTransform):
-    """Run `predict_rows`; the number of each row shard whose assignments are kept comes out."""
-
-    job: PartyJob
-    manifest: Manifest
-
-    def expand(self, begin: beam.PCollection[int]) -> beam.PCollection[int]:
-        begun = begin | "Begin" >> _begin(self.job, self.manifest, begin.pipeline)
-        return begun | "Predict" >> RunDescription(self.job, partial(predict_rows, self.job.steps), self.job.one_call)
-
-
-def _begin(job: PartyJob, manifest: Manifest, pipeline: beam.Pipeline) -> beam.PTransform:
-    manifests = pipeline | f"Manifest {job.context.iteration}" >> beam.Create([manifest])
-    return beam.ParDo(BeginIteration(job), beam.pvalue.AsSingleton(manifests))
-
-
-def _next(_shard: int, done: int) -> int:
-    return done
-
-
-class BeginIteration(beam.DoFn):
-    """Pass the number of iterations on, unless the run has stopped, if the triple store serves this iteration."""
-
-    def __init__(self, job: PartyJob) -> None:
-        self.job = job
-
-    def setup(self) -> None:
-        self.context = self.job.context.open()
-
-    def process(self, done: int, manifest: Manifest) -> Iterator[int]:
-        if has_stopped(checkpoints_of(self.context).read(done)):
+def run_iterations(job: PartyJob, manifest: Manifest, iterations: Iterable[int], count: CountStage) -> None:
+    """Run iterations one after the other in this process, until the run has stopped."""
+    for iteration in iterations:
+        at = job.at_iteration(iteration)
+        context = at.context.open()
+        if not may_begin(at, context, manifest):
             return
-        for shard in max((self.job.shard_numbers(over) for over in Over), key=len):
-            check_shard(self.context.triples, manifest, self.context.iteration, shard)
-        yield done
+        if not iterate(job.steps, iteration == 0, BareExecutor(at, context, count)):
+            return  # the stop bit of the iteration before was 1
+
+
+def run_prediction(job: PartyJob, manifest: Manifest, count: CountStage) -> None:
+    """Assign the rows of a prediction in this process."""
+    context = job.context.open()
+    if may_begin(job, context, manifest):
+        predict_rows(job.steps, BareExecutor(job, context, count))
 
 
 def check_shard(claimed: StoreRun | None, manifest: Manifest, iteration: int, shard: int) -> None:

@@ -8,9 +8,16 @@ from functools import partial
 from math import lcm
 from typing import NoReturn
 
+from veilmeans.crypto.bits import LANES
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans import state_shapes as shapes
-from veilmeans.transforms.kmeans.iteration import iterate, mask_operands, predict_rows, write_first_centroids
+from veilmeans.transforms.kmeans.iteration import (
+    compute_inertia,
+    iterate,
+    mask_operands,
+    predict_rows,
+    write_first_centroids,
+)
 from veilmeans.transforms.kmeans.joint_statistics import open_statistics, statistics_step
 from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
@@ -19,7 +26,6 @@ from veilmeans.transforms.rounds.executor import Keep, Load, Over
 from veilmeans.transforms.rounds.trace import StageTrace, trace_rows
 from veilmeans.transforms.rounds.trace_executor import Memo, TracedStep, TraceExecutor
 
-_BITS_PER_BYTE = 8
 _Traced = tuple[tuple[When, TracedStep], ...]
 
 
@@ -40,8 +46,8 @@ def trace_job(steps: KMeansSteps, statistics: str | None = None, policy: RevealP
 
 
 def _period(steps: KMeansSteps) -> int:
-    """Rows are packed eight bits to a byte, and in groups to a ciphertext."""
-    return lcm(_BITS_PER_BYTE, *(product.group for product in steps.engines.distance if product is not None))
+    """Rows are packed 64 bits to a word, and in groups to a ciphertext."""
+    return lcm(LANES, *(product.group for product in steps.engines.distance if product is not None))
 
 
 def _shards_of_others(shape: ShardShape, rows: tuple[ShardShape, ...]) -> list[ShardShape]:
@@ -74,23 +80,34 @@ def _trace(
     if statistics is not None:
         kind = shapes.extremes if statistics == "minmax" else shapes.moments
         open_statistics(statistics_step(statistics, steps.layout.parties), Load(_no_data, kind), run)
-    if steps.predicts:
-        predict_rows(steps, run)
-    else:
-        if steps.operand is not None:
-            mask_operands(steps.operand, run)
-        write_first_centroids(steps, _FIRST_CENTROIDS, _KEEP_FIRST_CHECKPOINT, run)
-    once = len(run.steps)
+    _trace_once(steps, run)
+    begun = len(run.steps)
     if not steps.predicts:
-        iterate(steps, run)
-    end = len(run.steps)
+        iterate(steps, False, run)
+    iterated = len(run.steps)
+    if not steps.predicts and steps.centroid_update.inertia:
+        compute_inertia(steps, run)
+    last = len(run.steps)
     if policy is not None and policy.assignments:
         open_assignments(policy, run)
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
-    phases: dict[When, list[TracedStep]]
-    phases = {"once": run.steps[:once], "iteration": run.steps[once:end], "end": run.steps[end:]}
-    return tuple((when, step) for when, traced in phases.items() for step in traced)
+    return (
+        *(("once", replace(step, before_stop=False)) for step in run.steps[:begun]),
+        *(("later" if step.name == "stop" else "iteration", step) for step in run.steps[begun:iterated]),
+        *(("last", step) for step in run.steps[iterated:last]),
+        *(("end", step) for step in run.steps[last:]),
+    )
+
+
+def _trace_once(steps: KMeansSteps, run: TraceExecutor) -> None:
+    """Trace what comes before the first iteration, or all of a prediction."""
+    if steps.predicts:
+        predict_rows(steps, run)
+        return
+    if steps.operand is not None:
+        mask_operands(steps.operand, run)
+    write_first_centroids(_FIRST_CENTROIDS, _KEEP_FIRST_CHECKPOINT, run)
 
 
 def _no_data(*arguments: object) -> NoReturn:
@@ -99,7 +116,7 @@ def _no_data(*arguments: object) -> NoReturn:
 
 _FIRST_CENTROIDS = Load(_no_data, shapes.column_centroids, kept=("scale",))
 _KEEP_FIRST_CHECKPOINT = Keep("checkpoint", _no_data)
-_RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint"))
+_RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint", "inertia"))
 
 
 def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...], rows: int) -> tuple[JobStep, ...]:
@@ -114,5 +131,6 @@ def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...
         else:
             stages = {ShardShape(rows): step.shards[0]}
         name = step_name(step.name)
-        result.append(JobStep(name, step.computes, step.phase, step.over, when, step.after, stages))
+        about = name, step.computes, step.phase, step.over, when, step.after, stages
+        result.append(JobStep(*about, step.beside, step.before_stop))
     return tuple(result)

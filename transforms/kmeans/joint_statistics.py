@@ -33,7 +33,7 @@ from veilmeans.crypto.wide_ring import add, subtract, to_integers, to_words
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.schemas.errors import InputError, RefusedError
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
+from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.share_and_open import OPEN, send_share
 from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Step
 from veilmeans.transforms.rounds.interfaces import Randomness
@@ -138,7 +138,7 @@ def extremes(parties: int) -> Protocol:
 
     State: in "x", `encode_bounds` of this party's rows (2 × d); out "x", those of all rows (2 × d).
     """
-    tree = argmin(ArgminTree(source="bounds", target="positions", least="x"), parties, parties)
+    tree = argmin(Argmin(source="bounds", target="positions", least="x"), parties, parties)
     return (tree.after(_to_own_row) + OPEN).then(_to_two_rows).named("extremes")
 
 

@@ -5,7 +5,7 @@ Operands and centroids are read where they are needed, so that they pass no barr
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted
-from veilmeans.io.storage.encoded_shards import read_rows
+from veilmeans.io.storage.encoded_shards import read_dense_rows, read_rows
 from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
@@ -29,7 +29,7 @@ from veilmeans.transforms.products.he_product import (
     csr_to_state,
     multiply_ciphertexts,
 )
-from veilmeans.transforms.rounds.executor import AddUp, Keep, Load, Over
+from veilmeans.transforms.rounds.executor import AddUp, Keep, Load, Over, has_stopped
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, run_checkpoints
 
 
@@ -44,6 +44,10 @@ class PartyJob:
     context: PartyContext
     encoded: Path
     one_call: bool
+
+    def at_iteration(self, iteration: int) -> "PartyJob":
+        """The same job with the context of an iteration."""
+        return replace(self, context=replace(self.context, iteration=iteration))
 
     @property
     def parameters(self) -> KMeansSteps:
@@ -66,12 +70,7 @@ class PartyJob:
 
 def checkpoints_of(context: OpenPartyContext) -> Checkpoints:
     """This party's checkpoints of the run."""
-    return run_checkpoints(context.folder, context.seed)
-
-
-def has_stopped(checkpoint: Arrays) -> bool:
-    """True if the stop bit was opened as 1."""
-    return bool(checkpoint["stop"].any())
+    return run_checkpoints(context.folder, context.seed, context.exchange)
 
 
 # loads
@@ -81,8 +80,9 @@ def _own_matrix(job: PartyJob, context: OpenPartyContext, shard: int, sparse: bo
     shape = shape_to_state(row_shard.shape)
     if row_shard.owner not in (None, context.party.index):
         return {**shape, "x": np.zeros((row_shard.shape.rows, 0), ring.DTYPE)}
-    rows = read_rows(job.encoded, row_shard.index)
-    return {**shape, **(csr_to_state(rows) if sparse else {"x": rows.toarray()})}
+    if sparse:
+        return {**shape, **csr_to_state(read_rows(job.encoded, row_shard.index))}
+    return {**shape, "x": read_dense_rows(job.encoded, row_shard.index)}
 
 
 def _matrix_to_mask(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -99,10 +99,9 @@ def _operands(job: PartyJob, context: OpenPartyContext, shard: int, engines: Own
 
 
 def _distance_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """The operands of the distances, and shares of all centroids and of their norms, as this iteration begins."""
-    store, done = checkpoints_of(context), context.iteration
+    """The operands of the distances, and shares of all centroids as this iteration begins."""
     operands = _operands(job, context, shard, job.steps.engines.distance)
-    return {**operands, "mu": read_centroids(job, store, done), "u": store.read(done)["u"]}
+    return {**operands, "mu": read_centroids(job, checkpoints_of(context), context.iteration)}
 
 
 def _update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -112,6 +111,26 @@ def _update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Ar
 def _column_centroids(_job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """Shares of a column shard's centroids as this iteration begins."""
     return checkpoints_of(context).read_shard(centroids(context.iteration), shard)
+
+
+def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a column shard's centroids, and of those before the last iteration if there is a tolerance."""
+    mu = _column_centroids(job, context, shard)
+    if not job.steps.centroid_update.threshold:
+        return mu
+    before = checkpoints_of(context).read_shard(centroids(max(0, context.iteration - 1)), shard)
+    return {**mu, "before": before["mu"]}
+
+
+def _last_centroids(_job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a column shard's centroids as this iteration has left them."""
+    return checkpoints_of(context).read_shard(centroids(context.iteration + 1), shard)
+
+
+def _last_counts(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
+    """Shares of the counts, and Σ|x|² of what this party owns."""
+    checkpoint = checkpoints_of(context).read(context.iteration + 1)
+    return {name: checkpoint[name] for name in ("n", "x2")}
 
 
 def _column_range(job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
@@ -137,6 +156,9 @@ DISTANCE_OPERANDS = Load(
 )
 UPDATE_OPERANDS = Load(_update_operands, shapes.update_operands, kept=("operands",))
 COLUMN_CENTROIDS = Load(_column_centroids, shapes.column_centroids, kept=("centroids",))
+MOVED_CENTROIDS = Load(_moved_centroids, shapes.moved_centroids, kept=("centroids", "checkpoint"))
+LAST_CENTROIDS = Load(_last_centroids, shapes.column_centroids, kept=("centroids",))
+LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
 
@@ -165,16 +187,30 @@ def _keep_shard(
 def _write_checkpoint(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
     """The checkpoint that ends an iteration; what no later one needs is dropped."""
     store, done = checkpoints_of(context), context.iteration + 1
-    store.write(done, state)
+    store.write(done, {**state, "stop": _NOT_STOPPED})
     store.drop(ASSIGNMENTS, before=done - 1)
     store.drop(ENCRYPTED, before=done)
 
 
-def first_checkpoint(squares: ring.Ring) -> Keep:
-    """Checkpoint 0: the first centroids' norms, and this party's own Σ|x|²."""
+def _write_stop(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
+    """Mark the checkpoint that this iteration began with as the last one, if the stop bit is 1."""
+    if has_stopped(state):
+        store, done = checkpoints_of(context), context.iteration
+        store.write(done, {**store.read(done), "stop": state["stop"]})
+        store.drop(ENCRYPTED, before=done + 1)
 
-    def write(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
-        checkpoints_of(context).write(0, {"u": state["u"], "x2": squares, "stop": _NOT_STOPPED})
+
+def _write_inertia(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
+    """Add the inertia to the checkpoint that ended this iteration."""
+    store, done = checkpoints_of(context), context.iteration + 1
+    store.write(done, {**store.read(done), "inertia": state["inertia"]})
+
+
+def first_checkpoint(squares: ring.Ring) -> Keep:
+    """Checkpoint 0: this party's own Σ|x|²."""
+
+    def write(_job: PartyJob, context: OpenPartyContext, _shard: int, _state: Arrays) -> None:
+        checkpoints_of(context).write(0, {"x2": squares, "stop": _NOT_STOPPED})
 
     return Keep("checkpoint", write)
 
@@ -185,22 +221,23 @@ KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
+KEEP_STOP = Keep("stop", _write_stop)
+KEEP_INERTIA = Keep("inertia", _write_inertia)
 _NOT_STOPPED = np.zeros(1, np.uint8)  # the stop bit of a checkpoint that no iteration has written
 
 
 # a prediction's first and last checkpoint
 def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, done: int) -> None:
-    """Write checkpoint 0 from the model's shares of centroids and norms after its `done` iterations."""
+    """Write checkpoint 0 from the model's shares of centroids after its `done` iterations."""
     folder = centroids(done)
     parts = [model.read_shard(folder, shard)["mu"] for shard in model.shards(folder)]
-    norms = model.read(done)["u"]
     mu: ring.Ring = np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), ring.DTYPE)
     if mu.shape != (job.steps.k, job.steps.layout.total_features):
         raise StorageError(f"{model.folder.shares(folder)} lacks shares of centroids: restore it from a backup")
     store = checkpoints_of(context)
     for shard, state in by_columns(job.steps, "mu", mu).items():
         store.write_shard(centroids(0), shard, state)
-    store.write(0, {"u": norms, "stop": _NOT_STOPPED})
+    store.write(0, {"stop": _NOT_STOPPED})
 
 
 def finish_prediction(job: PartyJob, context: OpenPartyContext) -> None:
@@ -245,7 +282,20 @@ def sums_by_columns(steps: KMeansSteps, party: Party, state: Arrays) -> Mapping[
     return parts
 
 
-def to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
-    """Give every column shard what its quotient needs of the counts."""
-    inverse = {name: state[name] for name in ("v", "y", "empty")}
-    return dict.fromkeys(range(len(steps.column_shards)), inverse)
+def to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every row shard the centroids' norms."""
+    return _to_all(len(steps.layout.row_shards()), state, "u")
+
+
+def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every column shard what its numerator needs of the counts."""
+    return _to_all(len(steps.column_shards), state, "w", "empty")
+
+
+def reciprocal_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every column shard the reciprocals of the counts."""
+    return _to_all(len(steps.column_shards), state, "y")
+
+
+def _to_all(shards: int, state: Arrays, *names: str) -> dict[int, Arrays]:
+    return {shard: {name: state[name] for name in names} for shard in range(shards)}

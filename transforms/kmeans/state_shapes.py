@@ -6,7 +6,6 @@ Arrays that are public, such as a shard's shape, are given as they are.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from veilmeans.crypto import bits, ring
 from veilmeans.crypto.he.product_parameters import HEProductParameters
@@ -15,7 +14,7 @@ from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
-from veilmeans.transforms.products.he_product import csr_to_state
+from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
 
 COLUMN_NAME_LENGTH = 8
@@ -28,7 +27,7 @@ def matrix_to_mask(_steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 
 def distance_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     k, d = steps.k, steps.layout.total_features
-    centroids: Shapes = {"mu": ((k, d), "uint64"), "u": ((k,), "uint64")}
+    centroids: Shapes = {"mu": ((k, d), "uint64")}
     return [{**each, **centroids} for each in _operands(shape, steps.engines.distance)]
 
 
@@ -39,7 +38,8 @@ def update_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 def _operands(shape: ShardShape, engines: Sequence[HEProductParameters | None]) -> Sequence[Shapes]:
     """Each party's own matrix and the masked matrices of others; a sparse matrix is traced without its nonzeros."""
     dense: list[tuple[Shape, str]] = [((shape.rows, width), "uint64") for width in shape.widths]
-    empty = csr_to_state(csr_array((shape.rows, 0), dtype=ring.DTYPE))
+    nothing = np.zeros(0, ring.DTYPE), np.zeros(0, np.int32), np.zeros(shape.rows + 1, np.int32)
+    empty: Shapes = dict(zip(CSR_ARRAYS, nothing, strict=True))
     masked = {i: dense[i] for i, engine in enumerate(engines) if engine is None}
     return [
         {
@@ -53,6 +53,11 @@ def _operands(shape: ShardShape, engines: Sequence[HEProductParameters | None]) 
 
 def column_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     return [{"mu": ((steps.k, *shape.widths), "uint64")}] * steps.layout.parties
+
+
+def moved_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    names = ("mu", "before") if steps.centroid_update.threshold else ("mu",)
+    return [dict.fromkeys(names, ((steps.k, *shape.widths), "uint64"))] * steps.layout.parties
 
 
 def column_range(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
@@ -74,12 +79,16 @@ def squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     return [{"x2": ((1,), "uint64")}] * steps.layout.parties
 
 
+def counts_and_squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    return [{"n": ((steps.k,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
+
+
 def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     """All rows in the first cluster, by the first party's share: opened assignments are checked to be one-hot."""
-    layout, width = steps.layout, bits.padded_count(shape.rows) // 8
+    layout, width = steps.layout, bits.word_count(shape.rows)
     owner = layout.parties if layout.vertical else int(np.argmax(shape.widths))
-    shares: list[Array] = [np.zeros((steps.k, width), np.uint8) for _ in range(layout.parties)]
-    shares[0][0] = 0xFF
+    shares: list[Array] = [np.zeros((steps.k, width), np.uint64) for _ in range(layout.parties)]
+    shares[0][0] = bits.ONES
     public = {"rows": np.array([shape.rows]), "owner": np.array([owner])}
     return [{"c": share, **public} for share in shares]
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 
 from veilmeans.schemas.layout import Layout, column_slices
-from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, finish, norms, quotient
-from veilmeans.transforms.kmeans.cluster_sums import update
-from veilmeans.transforms.kmeans.distance import distance
-from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
-from veilmeans.transforms.primitives.divide import reciprocal
+from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, last_norms, norms, stop
+from veilmeans.transforms.kmeans.cluster_sums import convert, update
+from veilmeans.transforms.kmeans.distance import add_norms, distance
+from veilmeans.transforms.primitives.argmin import Argmin, argmin
+from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
 from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
@@ -27,7 +27,7 @@ class KMeansSteps:
 
     layout: Layout
     k: int
-    tree: ArgminTree
+    assignment: Argmin
     centroid_update: CentroidUpdate
     columns_per_shard: int
     engines: EngineParameters
@@ -45,10 +45,6 @@ class KMeansSteps:
         return Step(mask_operand(self.engines.masked), "X − U to the others")
 
     @property
-    def norms(self) -> Step:
-        return Step(norms(), "⟨|μ|²⟩ of the first centroids")
-
-    @property
     def encrypt(self) -> Step | None:
         if not any(self.engines.distance):
             return None
@@ -57,20 +53,39 @@ class KMeansSteps:
 
     @property
     def distance(self) -> Step:
-        return Step(distance(self.engines.distance), "⟨D'⟩ = ⟨|μ|²⟩ − 2·X·⟨μ⟩ᵀ", "S1")
+        return Step(distance(self.engines.distance), "⟨D'⟩ − ⟨|μ|²⟩ = −2·X·⟨μ⟩ᵀ", "S1")
+
+    @property
+    def norms(self) -> Step:
+        moved = " and how far it has moved" if self.centroid_update.threshold else ""
+        return Step(norms(self.centroid_update), f"⟨|μ|²⟩{moved}", "S1")
 
     @property
     def assign(self) -> Step:
-        protocol = argmin(self.tree, self.k, self.layout.parties).named("assign")
-        return Step(protocol, "[C] = argmin ⟨D'⟩ of each row", "S2")
+        """A training also converts the assignments to shares by sum."""
+        protocol = argmin(self.assignment, self.k, self.layout.parties).after(add_norms)
+        if self.predicts:
+            return Step(protocol.named("assign"), "[C] = argmin ⟨D'⟩ of each row", "S2")
+        return Step((protocol + convert(self.k)).named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
+
+    @property
+    def stop(self) -> Step | None:
+        """The stop bit of the iteration before; None without a tolerance."""
+        if not self.centroid_update.threshold:
+            return None
+        return Step(stop(self.centroid_update, self.layout.parties), "stop bit of the iteration before", "S2")
 
     @property
     def update(self) -> Step:
-        return Step(update(self.k, self.engines.update), "⟨CᵀX⟩ and the counts", "S3")
+        return Step(update(self.k, self.engines.update), "⟨CᵀX⟩", "S3")
 
     @property
-    def reciprocal(self) -> Step:
-        return Step(reciprocal(self.centroid_update.division, self.layout.parties), "1/⟨n⟩ of the counts", "S3")
+    def scale(self) -> Step:
+        return Step(scale(self.centroid_update.division, self.layout.parties), "⟨n⟩ brought to [½, 1)", "S3")
+
+    @property
+    def refine(self) -> Step:
+        return Step(refine(self.centroid_update.division), "1/⟨n⟩", "S3")
 
     @property
     def unmask(self) -> Step | None:
@@ -80,12 +95,20 @@ class KMeansSteps:
         return Step(unmask(products), "⟨CᵀX⟩ out of ciphertexts", "S3")
 
     @property
-    def quotient(self) -> Step:
-        return Step(quotient(self.centroid_update), "⟨μ⟩ = ⟨CᵀX⟩ / ⟨n⟩", "S3")
+    def numerator(self) -> Step:
+        return Step(numerator(self.centroid_update.division), "⟨CᵀX⟩ on the scale of ⟨n⟩", "S3")
 
     @property
-    def finish(self) -> Step:
-        return Step(finish(self.centroid_update, self.layout.parties), "stop bit, inertia, checkpoint", "S3")
+    def quotient(self) -> Step:
+        return Step(quotient(self.centroid_update.division), "⟨μ⟩ = ⟨CᵀX⟩ / ⟨n⟩", "S3")
+
+    @property
+    def last_norms(self) -> Step:
+        return Step(last_norms(), "⟨|μ|²⟩ of the last centroids")
+
+    @property
+    def inertia(self) -> Step:
+        return Step(inertia(), "⟨Σ|x|²⟩ − Σ ⟨n⟩·⟨|μ|²⟩")
 
 
 _POLICY_DIGEST = re.compile(r"-[0-9a-f]{12}$")

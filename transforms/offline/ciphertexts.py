@@ -5,10 +5,10 @@ of masks under the others' keys. They depend on shapes and not on data, and none
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-import apache_beam as beam
 import numpy as np
+from gmpy2 import mpz
 
 from veilmeans.crypto import prg
 from veilmeans.crypto.he import scheme as he
@@ -20,12 +20,17 @@ from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.traced_job import TracedJob
+from veilmeans.transforms.rounds.executor import CountStage
+from veilmeans.transforms.rounds.forked_work import spread
 from veilmeans.transforms.rounds.he_operations import draw_mask_bytes
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed
+from veilmeans.transforms.rounds.party_context import cipher_processes
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage, shard_sent
 
+_ENCRYPTION = 50  # multiplications that take the time of one encryption
 
-class MakeCiphertexts(beam.DoFn):
+
+class MakeCiphertexts:
     """Make this party's ciphertexts of one shard and write them to its triple store."""
 
     def __init__(self, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
@@ -35,32 +40,38 @@ class MakeCiphertexts(beam.DoFn):
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
         self.keyring = load_keyring(self.config.store_folder, self.config.me)
 
-    def process(self, store_shard: StoreShard) -> Iterator[int]:
+    def process(self, store_shard: StoreShard, count: CountStage = count_stage) -> Iterator[int]:
         number, iteration, shard = store_shard
         if not self.store.has_ciphertexts(number, iteration, shard):
-            self.store.write_ciphertexts(number, iteration, shard, self._make(number, iteration, shard))
+            self.store.write_ciphertexts(number, iteration, shard, self._make(number, iteration, shard, count))
         shard_sent(iteration, "offline", shard, 0)
         yield shard
 
-    def _make(self, number: int, iteration: int, shard: int) -> dict[str, Array]:
+    def _make(self, number: int, iteration: int, shard: int, count: CountStage) -> dict[str, Array]:
         ciphertexts: dict[str, Array] = {}
         for stage, needs in self.plan.ciphertext_needs(shard, iteration).items():
             address = store_address(self.manifest.store, number, Address("", iteration, stage, shard))
             for need in needs:
                 if need.maker == self.config.me.index:
                     start = time.perf_counter()
-                    ciphertexts[correction_name(stage, need.label)] = make_ciphertexts(need, self.keyring, address)
-                    count_stage(stage, StageMetrics(computed=time.perf_counter() - start, ciphertexts=need.count))
+                    made = make_ciphertexts(need, self.keyring, address, cipher_processes(self.config))
+                    ciphertexts[correction_name(stage, need.label)] = made
+                    count(stage, StageMetrics(computed=time.perf_counter() - start, ciphertexts=need.count))
         return ciphertexts
 
 
-def make_ciphertexts(need: CiphertextNeed, keyring: Keyring, address: Address) -> Ciphertexts:
-    """Encrypt zeros or masks, with randomness that is expanded at a triple store's address."""
+def make_ciphertexts(need: CiphertextNeed, keyring: Keyring, address: Address, processes: int = 1) -> Ciphertexts:
+    """Encrypt zeros or masks, with randomness that is expanded at a triple store's address; over so many processes."""
     key, product = keyring.public(need.key), need.product
     length = -(-key.random_bits(product.growth if need.masked else 0) // 8)
     random = prg.uniform(keyring.seed, address, f"{need.label}.blind", (need.count, length), np.uint8)
-    zeros = he.encrypt_zeros(key, random)
-    if not need.masked:
-        return zeros
-    masks, _ = product.slots.masks(draw_mask_bytes(keyring.seed, address, need.label, product, need.count))
-    return he.encrypt(key, masks, zeros)
+    masks: Sequence[mpz] = ()
+    if need.masked:
+        masks, _ = product.slots.masks(draw_mask_bytes(keyring.seed, address, need.label, product, need.count))
+
+    def part(start: int, end: int) -> list[mpz]:
+        zeros = he.encrypt_zeros(key, random[start:end])
+        return he.from_ciphertexts(he.encrypt(key, masks[start:end], zeros) if need.masked else zeros)
+
+    weights = np.full(need.count, _ENCRYPTION)
+    return he.to_ciphertexts(spread(part, weights, key.size, processes), key.size)

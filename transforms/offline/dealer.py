@@ -11,13 +11,12 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 
-import apache_beam as beam
 import numpy as np
 
 from veilmeans.crypto.correlations import CorrelationPart, compute_corrections
 from veilmeans.crypto.prg import SEED_SIZE, derive
 from veilmeans.io.exchange.connections import open_exchange
-from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
+from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, stage_of, store_address
 from veilmeans.schemas.address import Address
@@ -26,6 +25,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.traced_job import Needs, TracedJob
+from veilmeans.transforms.rounds.executor import CountStage
 from veilmeans.transforms.rounds.protocol import Inbox
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage, shard_sent
 
@@ -53,12 +53,13 @@ def delete_dealer_seeds(config: JobConfig) -> None:
 def send_seeds(exchange: Exchange, config: JobConfig) -> None:
     """Send each party its seed."""
     seeds = zip(config.parties, dealer_seeds(config), strict=True)
-    exchange.put_all(
-        [Outgoing.of(_seed_key(config, name), {"seed": np.frombuffer(seed, np.uint8)}) for name, seed in seeds]
+    deliver_now(
+        exchange,
+        [Outgoing.of(_seed_key(config, name), {"seed": np.frombuffer(seed, np.uint8)}) for name, seed in seeds],
     )
 
 
-class DealShards(beam.DoFn):
+class DealShards:
     """Compute the corrections of one shard and send them to the parties."""
 
     def __init__(self, config: JobConfig, plan: TracedJob, store: str) -> None:
@@ -68,14 +69,16 @@ class DealShards(beam.DoFn):
         self.exchange = open_exchange(self.config)
         self.seeds = dealer_seeds(self.config)
 
-    def process(self, store_shard: StoreShard) -> Iterator[int]:
+    def process(self, store_shard: StoreShard, count: CountStage = count_stage) -> Iterator[int]:
         number, iteration, shard = store_shard
         needs, start = self.plan.needs(shard, iteration), time.perf_counter()
         dealt = deal_corrections(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         metrics = StageMetrics(computed=time.perf_counter() - start)
         for party, corrections in dealt.items():
             self._send(_corrections_key(self.config, store_shard, self.config.parties[party]), corrections, metrics)
-        count_stage(_CORRECTIONS, metrics)
+            for name, array in corrections.items():
+                count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
+        count(_CORRECTIONS, metrics)
         shard_sent(iteration, "offline", shard, 0)
         yield len(dealt)
 
@@ -84,8 +87,6 @@ class DealShards(beam.DoFn):
         self.exchange.put_all([message])
         metrics.delivered += time.perf_counter() - start
         metrics.messages += 1
-        for name, array in corrections.items():
-            count_stage(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
 
 
 def deal_corrections(
@@ -109,7 +110,7 @@ def receive_seed(exchange: Exchange, config: JobConfig) -> bytes:
     return _receive(exchange, _seed_key(config, config.party), expected, config)["seed"].tobytes()
 
 
-class ReceiveShards(beam.DoFn):
+class ReceiveShards:
     """Write the corrections of one shard to the triple store. Waiting for the dealer is safe: it waits for nobody."""
 
     def __init__(self, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
@@ -119,7 +120,7 @@ class ReceiveShards(beam.DoFn):
         self.exchange = open_exchange(self.config)
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
 
-    def process(self, store_shard: StoreShard) -> Iterator[int]:
+    def process(self, store_shard: StoreShard, count: CountStage = count_stage) -> Iterator[int]:
         number, iteration, shard = store_shard
         shard_sent(iteration, "offline", shard, 0)
         if self.store.has_corrections(number, iteration, shard):
@@ -131,10 +132,10 @@ class ReceiveShards(beam.DoFn):
         start = time.perf_counter()
         key = _corrections_key(self.config, store_shard, self.config.party)
         corrections = _receive(self.exchange, key, expected, self.config)
-        count_stage(_CORRECTIONS, StageMetrics(waited=time.perf_counter() - start))
+        count(_CORRECTIONS, StageMetrics(waited=time.perf_counter() - start))
         self.store.write_corrections(number, iteration, shard, corrections)
         for name, array in corrections.items():
-            count_stage(stage_of(name), StageMetrics(bytes_received=array.nbytes))
+            count(stage_of(name), StageMetrics(bytes_received=array.nbytes))
         yield len(corrections)
 
 

@@ -1,7 +1,8 @@
 """A traced job: the messages and needs of its steps, from shapes alone, by shard and iteration.
 
 The triple store's shard i has what row shard i and column shard i need, and shard 0 also has what single elements need.
-Steps that run once need their correlations in the first iteration.
+Steps that run once need their correlations in the first iteration; those after the last iteration in each, because any
+may be the last.
 """
 
 from collections import Counter
@@ -18,14 +19,16 @@ from veilmeans.transforms.rounds.trace import StageTrace
 Needs = dict[str, tuple[CorrelationNeed, ...]]
 """Stage -> the correlations that it asks for."""
 _OPENED = ", to be opened"
-When = Literal["once", "iteration", "end"]
+When = Literal["once", "iteration", "later", "last", "end"]
+"""Before the first iteration, in each, in each but the first, after the last one, when results are opened."""
 
 
 @dataclass(frozen=True)
 class JobStep:
     """A step of a job: what it computes, its phase (S1, S2, S3 or none), when and over what it runs, and after which.
 
-    `stages` has its rounds for each shape of shard.
+    `stages` has its rounds for each shape of shard. `beside`: the steps with which it runs in lock-step, its own name
+    among them. `before_stop`: it runs before it is known whether the run has stopped with the iteration before.
     """
 
     name: str
@@ -35,6 +38,14 @@ class JobStep:
     when: When
     after: tuple[str, ...]
     stages: Mapping[ShardShape, tuple[StageTrace, ...]]
+    beside: tuple[str, ...] = ()
+    before_stop: bool = False
+
+    def times(self, done: int, stopped: bool = False) -> int:
+        """Count its times in a run of so many iterations; `stopped`: one more began, and was dropped."""
+        if self.when not in ("iteration", "later"):
+            return 1
+        return done + (stopped and self.before_stop) - (self.when == "later")
 
     @property
     def message_contents(self) -> list[str]:
@@ -96,6 +107,6 @@ class TracedJob:
 
     def _stages(self, shard: int, iteration: int) -> Iterator[StageTrace]:
         for step in self.steps:
-            if step.when == "iteration" or (step.when == "once" and iteration == 0):
+            if step.when in ("iteration", "last") or step.when == ("later" if iteration else "once"):
                 for shape in self.shapes(step.over)[shard : shard + 1]:
                     yield from step.stages[shape]

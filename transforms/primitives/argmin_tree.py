@@ -1,72 +1,75 @@
-"""F_min^k: the position of the minimum of k values, by a batched comparison tree.
+"""F_min^k by a batched comparison tree: the position of the minimum of k values, in few bytes.
 
 All pairs of a level, over all rows of a shard, are one batch. For a pair of nodes, left and right:
 
-  1. CMP:  b = [left ≤ right] = sign(left − right − 1)        (ties go to the lower index)
+  1. CMP:  b = sign(left − right − loss)        (ties go to the lower index; equal values may differ by less than loss)
   2. in one round:  min = right + b·(left − right)             (bit injection)
-                    c_j ← c_j ∧ b on the left, c_j ∧ ¬b on the right, for the positions c_j below the pair
+                    c_j ← c_j·b on the left, c_j·¬b on the right, for the positions c_j below the pair
 
-Positions stay XOR-shared bits at all levels. The root needs no minimum unless it is asked for. An odd node passes to
-the next level unchanged.
+Positions stay XOR-shared bits at all levels. Below a node exactly one position is set, so the last one follows from the
+others: [c_last·b] = [b] ⊕ ⊕_j [c_j·b], and b is opened once for all positions of its pair. The root needs no minimum
+unless it is asked for. An odd node passes to the next level unchanged.
 
-State: in `source`, distances k × n as shares; out `target`, the one-hot positions as XOR-shared bits, one packed row of
-⌈n/8⌉ bytes for each of the k; and in `least` the minimum (1 × n), unless `least` is None.
+State: in `source`, rounded distances k × n (`primitives.argmin`); out `target`, the one-hot positions as XOR-shared
+bits, a packed row for each of the k; and in `least` the minimum (1 × n), unless `least` is None.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from veilmeans.crypto import bits, ring
+from veilmeans.crypto import bits
+from veilmeans.crypto.correlations import ProductGroups
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.and_gate import and_round
 from veilmeans.transforms.primitives.bit_injection import inject
-from veilmeans.transforms.primitives.compare import Comparison, sign
-from veilmeans.transforms.rounds.protocol import Protocol, local_round, merge_rounds, require, without
+from veilmeans.transforms.primitives.compare import Comparison, Radices, sign
+from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
+from veilmeans.transforms.rounds.protocol import Protocol, merge_rounds, without
 
 Groups = list[tuple[int, ...]]
 """The nodes of a level, each as the positions below it."""
-_BIT, _DIFFERENCE, _CHOSEN = "min.b", "min.x", "min.bx"
+_BIT, _DIFFERENCE, _CHOSEN, _NODES = "min.b", "min.x", "min.bx", "min.nodes"
 
 
 @dataclass(frozen=True)
 class ArgminTree:
-    """The names in the state, and the bits of the comparisons (`primitives.compare`)."""
+    """The names in the state, the comparisons' width and radices; equal values may differ by less than `loss`."""
 
-    source: str = "d"
-    target: str = "c"
+    source: str
+    target: str
+    width: int
+    loss: int = 1
     least: str | None = None
-    compare_bits: int = 64
-    drop: int = 0
+    radices: Radices = ()
 
 
-def argmin(tree: ArgminTree, k: int, parties: int) -> Protocol:
-    """Find the position of the smallest of k distances."""
+def argmin_tree(tree: ArgminTree, k: int, parties: int) -> Protocol:
+    """Find the position of the smallest of k ≥ 2 distances."""
     groups: Groups = [(i,) for i in range(k)]
-    protocol = Protocol("min", (local_round("leaves", partial(_single_leaf, tree)),) if k == 1 else ())
+    protocol = Protocol("min", ())
     while len(groups) > 1:
         protocol += _level(tree, groups, parties)
         groups = _merge_pairs(groups)
-    return protocol.then(partial(_drop_intermediates, tree)).named("min")
+    return protocol.after(partial(_begin, tree)).then(partial(_finish, tree)).named("min")
 
 
 def _level(tree: ArgminTree, groups: Groups, parties: int) -> Protocol:
-    comparison = Comparison(_DIFFERENCE, _BIT, tree.compare_bits, tree.drop, offset=-1)
-    compare = sign(comparison, parties).after(partial(_subtract, tree))
+    comparison = Comparison(_DIFFERENCE, _BIT, tree.width, offset=-tree.loss, radices=tree.radices)
+    compare = sign(comparison, parties).after(_subtract)
     choose = []
     if len(groups) > 2 or tree.least is not None:
         choose.append(inject(_BIT, _DIFFERENCE, _CHOSEN))
-    if any(len(group) > 1 for group in groups):
-        halves = partial(_positions_and_bits, tree, groups), partial(_update_positions, tree, groups)
-        choose.append(and_round("positions", *halves, "[c⊕a], [b⊕a']"))
+    if any(len(group) > 1 for group in _paired(groups)):
+        steps = partial(_bits_and_positions, tree, groups), partial(_multiply_positions, tree, groups)
+        choose.append(open_masked("positions", _opening(groups), *steps, "[b⊕λ], [c⊕λ']"))
     else:
-        compare = compare.then(partial(_first_positions, tree))
+        compare = compare.then(partial(_set_positions, tree, groups, {}))
     if not choose:
-        return compare
-    return compare + Protocol("choose", (merge_rounds("choose", *choose),)).then(partial(_keep_minimum, tree))
+        return compare.then(_drop_bits)
+    return compare + Protocol("choose", (merge_rounds("choose", *choose),)).then(_keep_minimum).then(_drop_bits)
 
 
 def _merge_pairs(groups: Groups) -> Groups:
@@ -74,80 +77,105 @@ def _merge_pairs(groups: Groups) -> Groups:
     return [*pairs, *groups[2 * len(pairs) :]]
 
 
-def _pairs(d: ring.Ring) -> tuple[ring.Ring, ring.Ring, ring.Ring]:
+def _paired(groups: Groups) -> Groups:
+    return groups[: len(groups) // 2 * 2]
+
+
+def _begin(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
+    """Order the values so that bits of comparisons are packed by rows; every position is set below its own leaf."""
+    values = state[tree.source]
+    ones = np.full((len(values), bits.word_count(values.shape[1])), bits.ONES if party.first else 0, np.uint64)
+    sizes = {f"{_NODES}.rows": np.array([values.shape[1]])}
+    return {**without(state, tree.source), _NODES: bits.to_lanes(values), tree.target: ones, **sizes}
+
+
+def _pairs(nodes: Array) -> tuple[Array, Array, Array]:
     """Split into left nodes, right nodes, and the odd node without a pair (or none)."""
-    end = len(d) // 2 * 2
-    return d[0:end:2], d[1:end:2], d[end:]
+    end = nodes.shape[1] // 2 * 2
+    return nodes[:, 0:end:2], nodes[:, 1:end:2], nodes[:, end:]
 
 
-def _subtract(tree: ArgminTree, _party: Party, state: Arrays) -> Arrays:
-    left, right, _ = _pairs(require(state, tree.source))
+def _subtract(_party: Party, state: Arrays) -> Arrays:
+    left, right, _ = _pairs(state[_NODES])
     return {**state, _DIFFERENCE: left - right}
 
 
-def _keep_minimum(tree: ArgminTree, _party: Party, state: Arrays) -> Arrays:
+def _keep_minimum(_party: Party, state: Arrays) -> Arrays:
     if _CHOSEN not in state:
         return state
-    _, right, odd = _pairs(require(state, tree.source))
-    least = np.concatenate([right + state[_CHOSEN], odd])
-    return {**without(state, _CHOSEN, _BIT, _DIFFERENCE), tree.source: least}
+    _, right, odd = _pairs(state[_NODES])
+    return {**state, _NODES: np.concatenate([right + state[_CHOSEN], odd], axis=1)}
 
 
-def _bit_rows(state: Arrays) -> bits.Packed:
-    """Pack the comparison's bits into one row for each pair."""
-    pairs, rows = state[_DIFFERENCE].shape
-    return bits.pack_rows(bits.unpack(state[_BIT], pairs * rows).reshape(pairs, rows))
+def _drop_bits(_party: Party, state: Arrays) -> Arrays:
+    return without(state, _BIT, _DIFFERENCE, _CHOSEN)
 
 
-def _invert(party: Party, row: Array) -> Array:
-    """¬row, for XOR shares."""
-    return row ^ np.uint8(0xFF) if party.first else row
+# positions
+def _opening(groups: Groups) -> MaskedOpening:
+    """The opening of b, for each pair with several positions below a node, and all those positions but the last."""
+    pairs = []
+    for left, right in zip(groups[0::2], groups[1::2], strict=False):
+        opened = len(left) + len(right) - 2
+        if opened:
+            pairs.append(ProductGroups(1, 1 + opened, tuple((((0,), (1 + j,)),) for j in range(opened))))
+    return MaskedOpening("min.c", tuple(pairs))
 
 
-def _ones(party: Party, rows: int) -> Array:
-    """Share the public constant 1, as a packed row."""
-    return np.full(bits.padded_count(rows) // 8, 0xFF if party.first else 0, np.uint8)
+def _opened_positions(groups: Groups) -> list[tuple[int, tuple[int, ...]]]:
+    """The pairs with several positions below a node, and those positions that are opened."""
+    pairs = zip(groups[0::2], groups[1::2], strict=False)
+    opened = [(number, (*left[:-1], *right[:-1])) for number, (left, right) in enumerate(pairs)]
+    return [(number, positions) for number, positions in opened if positions]
 
 
-def _single_leaf(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
-    """Set the position for k = 1: every row belongs to the one cluster."""
-    return {**state, tree.target: _ones(party, state[tree.source].shape[1])[None, :]}
+def _bit_rows(state: Arrays) -> Array:
+    """The comparisons' bits, a packed row for each pair."""
+    return state[_BIT].reshape(state[_DIFFERENCE].shape[1], -1)
 
 
-def _first_positions(tree: ArgminTree, party: Party, state: Arrays) -> Arrays:
-    """Set the positions after the first comparisons: b on the left, ¬b on the right, 1 at an odd leaf."""
-    k, rows = state[tree.source].shape
-    positions = np.empty((k, bits.padded_count(rows) // 8), np.uint8)
-    chosen = _bit_rows(state)
-    positions[0 : 2 * len(chosen) : 2] = chosen
-    positions[1 : 2 * len(chosen) : 2] = _invert(party, chosen)
-    positions[2 * len(chosen) :] = _ones(party, rows)
-    return {**state, tree.target: positions}
+def _bits_and_positions(tree: ArgminTree, groups: Groups, _party: Party, state: Arrays) -> tuple[Arrays, Array]:
+    chosen, positions = _bit_rows(state), state[tree.target]
+    planes: list[Array] = []
+    for pair, opened in _opened_positions(groups):
+        planes += [chosen[pair : pair + 1], positions[list(opened)]]
+    return state, np.concatenate(planes)
 
 
-def _below_pairs(groups: Groups) -> list[int]:
-    """List the positions below a pair, in the order of the pairs."""
-    return [position for group in groups[: len(groups) // 2 * 2] for position in group]
-
-
-def _positions_and_bits(tree: ArgminTree, groups: Groups, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
-    """Select the positions below a pair, and the bit that each of them is ANDed with."""
-    rows: list[Array] = []
-    for pair, row in enumerate(_bit_rows(state)):
-        rows += [row] * len(groups[2 * pair])
-        rows += [_invert(party, row)] * len(groups[2 * pair + 1])
-    return state[tree.target][_below_pairs(groups)], [np.stack(rows)]
-
-
-def _update_positions(
-    tree: ArgminTree, groups: Groups, _party: Party, state: Arrays, products: Sequence[Array]
+def _multiply_positions(
+    tree: ArgminTree, groups: Groups, party: Party, state: Arrays, opened: Iterator[OpenedGroups]
 ) -> Arrays:
-    positions = state[tree.target].copy()
-    positions[_below_pairs(groups)] = products[0]
+    """[b·c_j] = m_b m_j ⊕ m_b [λ_j] ⊕ m_j [λ_b] ⊕ [λ_b λ_j]."""
+    products: dict[int, Array] = {}
+    for (_, positions), pair in zip(_opened_positions(groups), opened, strict=True):
+        (m, masks, dealt) = pair.values[0], pair.mask[0], pair.sums[0]
+        shares = (m[0] & masks[1:]) ^ (m[1:] & (masks[0] ^ (m[0] & pair.one))) ^ dealt
+        products |= dict(zip(positions, shares, strict=True))
+    return _set_positions(tree, groups, products, party, state)
+
+
+def _set_positions(tree: ArgminTree, groups: Groups, products: dict[int, Array], party: Party, state: Arrays) -> Arrays:
+    """Set c_j·b on the left and c_j·¬b on the right of each pair; the last position of a node from the others."""
+    positions, chosen = state[tree.target].copy(), _bit_rows(state)
+    ones = bits.ONES if party.first else np.uint64(0)
+    for pair, (left, right) in enumerate(zip(groups[0::2], groups[1::2], strict=False)):
+        for position in left[:-1]:
+            positions[position] = products[position]
+        for position in right[:-1]:
+            positions[position] ^= products[position]
+        for node, bit in ((left, chosen[pair]), (right, chosen[pair] ^ ones)):
+            positions[node[-1]] = _xor(bit, positions[list(node[:-1])])
     return {**state, tree.target: positions}
 
 
-def _drop_intermediates(tree: ArgminTree, _party: Party, state: Arrays) -> Arrays:
+def _xor(row: Array, rows: Sequence[Array] | Array) -> Array:
+    result: Array = row ^ np.bitwise_xor.reduce(rows, axis=0) if len(rows) else row
+    return result
+
+
+def _finish(tree: ArgminTree, _party: Party, state: Arrays) -> Arrays:
     """Keep the positions, and the minimum if it is asked for."""
-    rest = without(state, tree.source, _BIT, _DIFFERENCE, _CHOSEN)
-    return rest if tree.least is None else {**rest, tree.least: state[tree.source]}
+    rest = without(state, _NODES, f"{_NODES}.rows")
+    if tree.least is None:
+        return rest
+    return {**rest, tree.least: bits.from_lanes(state[_NODES], 1, int(state[f"{_NODES}.rows"][0]))}

@@ -7,9 +7,11 @@ Correlated randomness: a random bit r, shared both ways, and ⟨a⟩, ⟨r·a⟩
 B2A is the injection of 1, and needs no a:
   1. open o = b ⊕ r         2. ⟨b⟩ = [i = 0]·o + (1 − 2o)·⟨r⟩
 
-State: `bit` packed (crypto.bits), `value` a share of any shape with as many elements; out `target`, in that shape.
+State: `bit` packed (crypto.bits), `value` a share of any shape with as many elements, of 32 or 64 bits; out `target`,
+in that shape and type. One value may have several bits: it is masked by one a, and has one r·a for each of its bits.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
@@ -20,33 +22,62 @@ from veilmeans.crypto.correlations import DaBit, Inject
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.protocol import Inbox, Round, Sent, require
+from veilmeans.transforms.rounds.protocol import Inbox, Round, Sent
 
 
-def inject(bit: str, value: str, target: str) -> Round:
-    """Inject a bit: target = bit · value."""
-    halves = partial(_send_injection, bit, value), partial(_receive_injection, bit, value, target)
-    return Round("inject", *halves, "[b⊕r], ⟨x − a⟩")
+@dataclass(frozen=True)
+class Injection:
+    """The names of an injection in the state; see `inject`."""
+
+    bit: str
+    value: str
+    target: str
+    like: str
+    bit_target: str | None
+
+    def kind(self, party: Party, state: Arrays) -> Inject:
+        """The correlation: as many bits as the target has elements, and a mask for each value."""
+        count, value = prod(state[self.like].shape), state[self.value]
+        return Inject(party.count, count, value.dtype.type, times=count // value.size)
+
+    def mask(self, party: Party, state: Arrays, randomness: Randomness) -> dict[str, Array]:
+        """Mask this party's shares of the bits and of the values."""
+        kind = self.kind(party, state)
+        e = state[self.value].reshape(-1) - randomness.correlated(kind, "a")
+        return {"o": state[self.bit] ^ randomness.correlated(kind, "bit"), "e": e}
 
 
-def _send_injection(bit: str, value: str, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    x = require(state, value).reshape(-1)
-    kind = Inject(party.count, x.size)
-    opened = {"o": state[bit] ^ randomness.correlated(kind, "bit"), "e": x - randomness.correlated(kind, "a")}
-    return Sent(state, opened)
+def inject(bit: str, value: str, target: str, like: str | None = None, bit_target: str | None = None) -> Round:
+    """Inject a bit: target = bit · value.
+
+    `like`: the array that has the target's shape, if there are several bits for each value, bit i for value i mod their
+    number; a value is masked once. `bit_target`: also convert the bits to shares by sum; nothing more is opened for it.
+    """
+    injection = Injection(bit, value, target, like or value, bit_target)
+    return Round(
+        "inject", partial(_send_injection, injection), partial(_receive_injection, injection), "[b⊕r], ⟨x − a⟩"
+    )
+
+
+def _send_injection(injection: Injection, party: Party, state: Arrays, randomness: Randomness) -> Sent:
+    return Sent(state, injection.mask(party, state, randomness))
 
 
 def _receive_injection(
-    bit: str, value: str, target: str, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
+    injection: Injection, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness
 ) -> Arrays:
-    shaped = require(state, value)
-    x = shaped.reshape(-1)
-    kind = Inject(party.count, x.size)
-    o = _open_bits(inbox, state[bit] ^ randomness.correlated(kind, "bit"), x.size)
-    e = inbox.open_sum("e", x - randomness.correlated(kind, "a"))
-    product = _negate_where(o, e * randomness.correlated(kind, "r") + randomness.correlated(kind, "ra"))
-    product += o * x
-    return {**state, target: product.reshape(shaped.shape)}
+    kind, mine = injection.kind(party, state), injection.mask(party, state, randomness)
+    value = state[injection.value].reshape(-1)
+    o = _open_bits(inbox, mine["o"], kind.count).astype(value.dtype)
+    e = np.tile(inbox.open_sum("e", mine["e"]), kind.times)
+    r = randomness.correlated(kind, "r")
+    product = _negate_where(o, e * r + randomness.correlated(kind, "ra"))
+    product += o * np.tile(value, kind.times)
+    shape = state[injection.like].shape
+    after = {**state, injection.target: product.reshape(shape)}
+    if injection.bit_target is not None:
+        after[injection.bit_target] = _converted(party, o, r).reshape(shape)
+    return after
 
 
 def b2a(bit: str, like: str | None, target: str) -> Round:
@@ -58,7 +89,7 @@ def b2a(bit: str, like: str | None, target: str) -> Round:
 
 
 def _target_shape(bit: str, like: str | None, state: Arrays) -> tuple[int, ...]:
-    return (8 * state[bit].size,) if like is None else state[like].shape
+    return (bits.LANES * state[bit].size,) if like is None else state[like].shape
 
 
 def _send_bit(bit: str, like: str | None, party: Party, state: Arrays, randomness: Randomness) -> Sent:
@@ -71,18 +102,21 @@ def _receive_bit(
 ) -> Arrays:
     shape = _target_shape(bit, like, state)
     kind = DaBit(party.count, prod(shape))
-    o = _open_bits(inbox, state[bit] ^ randomness.correlated(kind, "bit"), kind.count)
-    converted = _negate_where(o, randomness.correlated(kind, "r"))
-    if party.first:
-        converted += o
-    return {**state, target: converted.reshape(shape)}
+    o = _open_bits(inbox, state[bit] ^ randomness.correlated(kind, "bit"), kind.count).astype(ring.DTYPE)
+    return {**state, target: _converted(party, o, randomness.correlated(kind, "r")).reshape(shape)}
 
 
-def _open_bits(inbox: Inbox, mine: Array, count: int) -> ring.Ring:
-    return bits.unpack(inbox.open_xor("o", mine), count).astype(ring.DTYPE)
+def _converted(party: Party, o: Array, r: Array) -> Array:
+    """[i = 0]·o + (1 − 2o)·⟨r⟩."""
+    converted = _negate_where(o, r)
+    return converted + o if party.first else converted
 
 
-def _negate_where(o: ring.Ring, value: ring.Ring) -> ring.Ring:
+def _open_bits(inbox: Inbox, mine: Array, count: int) -> bits.Bits:
+    return bits.unpack(inbox.open_xor("o", mine), count)
+
+
+def _negate_where(o: Array, value: Array) -> Array:
     """(1 − 2o)·value."""
-    result: ring.Ring = np.where(o.astype(bool), -value, value)
+    result: Array = np.where(o.astype(bool), -value, value)
     return result

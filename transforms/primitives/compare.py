@@ -1,186 +1,262 @@
 """CMP: the sign bit of ⟨x⟩, as a bit shared by XOR, by adding the parties' shares in a Boolean circuit.
 
-With y_i = (⟨x⟩_i mod 2^ℓ) ≫ s (`compare_bits` = ℓ, `drop` = s), L = ℓ − s bits each:
+With y_i = (⟨x⟩_i mod 2^ℓ) ≫ s (`compare_bits` = ℓ, `drop` = s), L = ℓ − s bits each, in planes:
 
   1. [M > 2] carry-save adders leave two addends u, v shared by XOR:
        (a, b, c) → a ⊕ b ⊕ c  and  (((a ⊕ c) ∧ (b ⊕ c)) ⊕ c) ≪ 1
-  2. g = u ∧ v, p = u ⊕ v, on the bits below the sign                            (M = 2: P_0 knows u, P_1 knows v)
-  3. log2 rounds reduce (g, p) pairs:  (g, p)_hi ∘ (g, p)_lo = (g_hi ⊕ p_hi·g_lo, p_hi·p_lo)
-  4. sign(x) = sign(u) ⊕ sign(v) ⊕ g
+  2. one round for each radix r_1, r_2, …: the L − 1 bits below the sign in groups of r_1 bits, whose carries in groups
+     of r_2, … (`primitives.carry_groups`), down to one carry G                  (M = 2: P_0 knows u, P_1 knows v)
+  3. sign(x) = sign(u) ⊕ sign(v) ⊕ G
 
 Exact for |x| < 2^(ℓ−1) if s = 0. With s > 0 carries out of the dropped bits are lost: x in [0, (M−1)·2^s) may be taken
-for negative, and nothing else. Bytes per value and party, M = 2: 31.5 in 7 rounds for 64-bit words, 15.5 in 6 for 32.
+for negative, and nothing else. Larger radices: fewer rounds and bytes, more dealt. M = 2, bytes a party, dealt bytes:
 
-State: in `source`, a share of any shape; out `target`, the sign bits packed (crypto.bits). Other arrays stay.
+  L = 32   (3, 3, 4)  3 rounds   6.75   18.0             L = 64   (4, 4, 4)  3 rounds  12.0   59.6
+
+State: in `source`, a share of any shape, of 32 or 64 bits; out `target`, the sign bits packed (crypto.bits). Other
+arrays stay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilmeans.crypto import bits
-from veilmeans.crypto.correlations import PairAnd
+from veilmeans.crypto.correlations import ProductGroups
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.and_gate import and_round
-from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require, without
+from veilmeans.transforms.primitives.carry_groups import CarryGroups, combine, dealt_bits, levels, opened_bits
+from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
+from veilmeans.transforms.rounds.protocol import Protocol, Round, without
+
+Radices = tuple[int, ...]
+LARGEST_RADIX = 4
+"""A larger one halves no more rounds, and what is dealt doubles with each bit or block."""
+DEALT_WEIGHT = 0.25
+"""The price of a dealt bit where a bit that is sent online costs 1."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The names in the state, the number of bits to compare, and a public constant to add before."""
+    """The names in the state, the number of bits to compare, and a public constant to add before.
+
+    `radices`: the sizes of groups, a round each; default: `choose_radices` of the width.
+    """
 
     source: str
     target: str
     compare_bits: int = 64
     drop: int = 0
     offset: int = 0
+    radices: Radices = ()
 
     def __post_init__(self) -> None:
-        if not 2 <= self.compare_bits - self.drop <= 64 or not 0 <= self.drop < self.compare_bits <= 64:
+        if not 2 <= self.width <= 64 or not 0 <= self.drop < self.compare_bits <= 64:
             raise ValueError(f"a comparison of {self.compare_bits} bits with {self.drop} dropped is not possible")
 
     @property
     def width(self) -> int:
-        """Bits of the words that hold an addend."""
-        return next(width for width in bits.WORD_TYPES if width >= self.compare_bits - self.drop)
+        """L, the bits of an addend."""
+        return self.compare_bits - self.drop
 
-    def addend(self, party: Party, state: Arrays) -> bits.Words:
-        """Compute y of this party's share, flat, padded to a multiple of 8, its sign as the top bit of its word."""
-        x = require(state, self.source).reshape(-1)
+    def addend(self, party: Party, state: Arrays) -> bits.Packed:
+        """Compute the L planes of this party's y."""
+        x = state[self.source].reshape(-1)
         if self.offset and party.first:
-            x = x + np.uint64(self.offset % 2**64)
-        y = np.zeros(bits.padded_count(x.size), np.uint64)
-        np.left_shift(x, np.uint64(64 - self.compare_bits), out=y[: x.size])
-        y >>= np.uint64(64 - self.compare_bits + self.drop)
-        y <<= np.uint64(self.width - self.compare_bits + self.drop)
-        return y.astype(bits.WORD_TYPES[self.width], copy=False)
+            x = x + x.dtype.type(self.offset % 2 ** (8 * x.itemsize))
+        return bits.to_planes(x >> x.dtype.type(self.drop) if self.drop else x, self.width)
 
     def name(self, part: str) -> str:
         """The name of an intermediate array in the state."""
         return f"{self.target}.{part}"
 
 
+@lru_cache(maxsize=256)
+def choose_radices(width: int, parties: int = 2, dealt_weight: float = DEALT_WEIGHT) -> Radices:
+    """Choose the radices of the fewest rounds for words of `width` bits; among those the cheapest in bits."""
+    below, rounds = width - 1, 1
+    while LARGEST_RADIX**rounds < below:
+        rounds += 1
+    fitting = [each for each in product(range(1, LARGEST_RADIX + 1), repeat=rounds) if _fits(below, each)]
+    return min(fitting, key=lambda each: sent_bits(width, each, parties) + dealt_weight * stored_bits(width, each))
+
+
+def _fits(below: int, radices: Radices) -> bool:
+    """Each level must have several groups but the last, so that no round is idle."""
+    for number, radix in enumerate(radices):
+        if number and radix == 1:
+            return False
+        below = -(-below // radix)
+        if (below == 1) != (number == len(radices) - 1):
+            return False
+    return True
+
+
+def sent_bits(width: int, radices: Radices, parties: int = 2) -> int:
+    """The bits that a party sends to a peer for one comparison."""
+    carry_save = 2 * (width - 1) * sum(count // 3 for count in _addend_counts(parties))
+    return carry_save + sum(opened_bits(level, parties) for level in _opened_levels(width - 1, radices))
+
+
+def stored_bits(width: int, radices: Radices, parties: int = 2) -> int:
+    """The bits that are dealt for one comparison."""
+    carry_save = (width - 1) * sum(count // 3 for count in _addend_counts(parties))
+    return carry_save + sum(dealt_bits(level) for level in _opened_levels(width - 1, radices))
+
+
+def _opened_levels(below: int, radices: Radices) -> list[list[CarryGroups]]:
+    """The groups in which something is opened: a single block passes as it is."""
+    return [[each for each in level if not each.passes] for level in levels(below, radices)]
+
+
 def sign(comparison: Comparison, parties: int) -> Protocol:
     """Compute the sign bits."""
-    if parties == 2:
-        pair = Round("pair", partial(_send_pair, comparison), partial(_receive_pair, comparison), "u⊕a, or v⊕b")
-        first = Protocol("pair", (pair,))
-    else:
-        halves = partial(_both_addends, comparison), partial(_begin_with_products, comparison)
-        generate = and_round("generate", *halves, "[u⊕a], [v⊕b]")
-        first = carry_save(comparison, parties) + Protocol("generate", (generate,))
-    return (first + prefix(comparison)).named("sign")
+    below = comparison.width - 1
+    first, *rest = levels(below, comparison.radices or choose_radices(comparison.width, parties))
+    planes = partial(_own_bits, comparison) if parties == 2 else partial(_both_addends, comparison, first)
+    opening = MaskedOpening(comparison.target, tuple(each.products() for each in first), known=parties == 2)
+    inputs = open_masked("bits", opening, planes, partial(_combine, comparison, first), "[u⊕s], [v⊕t]")
+    rounds = (*carry_save(comparison, parties).rounds, inputs, *(_carry_round(comparison, level) for level in rest))
+    return Protocol("sign", rounds)
 
 
-def prefix(comparison: Comparison) -> Protocol:
-    """Reduce (g, p) pairs to one bit, after `begin_prefix`."""
-    rounds = []
-    for width in [comparison.width >> i for i in range(comparison.width.bit_length() - 1)]:
-        halves = partial(_adjacent_pairs, comparison, width), partial(_combine_pairs, comparison, width)
-        rounds.append(and_round(f"prefix{width}", *halves, "[p_hi⊕a], [g_lo⊕b], [p_lo⊕b']"))
-    return Protocol("prefix", tuple(rounds))
+def _carry_round(comparison: Comparison, level: Sequence[CarryGroups]) -> Round:
+    """Reduce the carries of blocks to those of their groups: the shares in `c`, [G_0] … and then [P_1] …."""
+    opening = MaskedOpening(comparison.target, tuple(each.products() for each in level if not each.passes))
+    planes = partial(_block_planes, comparison, level)
+    return open_masked("carries", opening, planes, partial(_combine, comparison, level), "[G⊕h], [P⊕q]")
 
 
-def _send_pair(comparison: Comparison, party: Party, state: Arrays, randomness: Randomness) -> Sent:
-    word = _below_sign(comparison.addend(party, state))
-    return Sent(state, {"m": word ^ randomness.correlated(PairAnd(word.shape, word.dtype.type), "ab"[party.index])})
+def _own_bits(comparison: Comparison, party: Party, state: Arrays) -> tuple[Arrays, Array]:
+    planes = comparison.addend(party, state)
+    return {**state, comparison.name("sign"): planes[-1].copy()}, planes[:-1]
 
 
-def _receive_pair(comparison: Comparison, party: Party, state: Arrays, inbox: Inbox, randomness: Randomness) -> Arrays:
-    """u∧v = u∧F ⊕ E∧b ⊕ a∧b with E = u⊕a and F = v⊕b."""
-    addend = comparison.addend(party, state)
-    word = _below_sign(addend)
-    kind = PairAnd(word.shape, word.dtype.type)
-    theirs = inbox.from_peer(1 - party.index, "m", word)
-    known: Array = word if party.first else randomness.correlated(kind, "b")
-    g: Array = (known & theirs) ^ randomness.correlated(kind, "c")
-    return begin_prefix(comparison, state, g, word, _sign_bits(addend))
+def _block_planes(
+    comparison: Comparison, level: Sequence[CarryGroups], _party: Party, state: Arrays
+) -> tuple[Arrays, Array]:
+    """Select g_0 … g_{R−2} and the p of each group; the top G are kept."""
+    shares = state[comparison.name("c")]
+    rows, tops = _rows_of_blocks(tuple(level))
+    return {**without(state, comparison.name("c")), comparison.name("g"): shares[tops]}, shares[rows]
 
 
-def begin_prefix(comparison: Comparison, state: Arrays, g: bits.Words, p: bits.Words, signs: bits.Packed) -> Arrays:
-    """Make the state before the first prefix level; `signs` is added to the resulting bit."""
-    pairs = {comparison.name("g"): bits.reverse_index(g), comparison.name("p"): bits.reverse_index(p)}
-    return {**state, **pairs, comparison.name("sign"): signs}
+@lru_cache(maxsize=256)
+def _rows_of_blocks(level: tuple[CarryGroups, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that are opened, in the order of the masks, and those of the top G."""
+    blocks = level[-1].start + level[-1].size * level[-1].count
+    opened, tops = [], []
+    for each in level:
+        for low in range(each.start, each.start + each.size * each.count, each.size):
+            members = range(low, low + each.size)
+            tops.append(members[-1])
+            if not each.passes:
+                opened += [*members[:-1], *(blocks + j - 1 for j in members[each.first_factor :])]
+    return np.array(opened), np.array(tops)
 
 
-def _adjacent_pairs(comparison: Comparison, width: int, _party: Party, state: Arrays) -> tuple[Array, list[Array]]:
-    """Select p_hi, to be ANDed with g_lo and p_lo; the last level needs no p."""
-    (_, g_lo), (p_hi, p_lo) = (bits.halves(state[comparison.name(name)], width) for name in "gp")
-    return p_hi, [g_lo] if width == 2 else [g_lo, p_lo]
-
-
-def _combine_pairs(
-    comparison: Comparison, width: int, _party: Party, state: Arrays, products: Sequence[Array]
+def _combine(
+    comparison: Comparison,
+    level: Sequence[CarryGroups],
+    _party: Party,
+    state: Arrays,
+    opened: Iterator[OpenedGroups],
 ) -> Arrays:
-    g_hi, _ = bits.halves(state[comparison.name("g")], width)
-    g = g_hi ^ products[0]
-    rest = without(state, comparison.name("g"), comparison.name("p"))
-    if width > 2:
-        return {**rest, comparison.name("g"): g, comparison.name("p"): products[1]}
-    return {**without(rest, comparison.name("sign")), comparison.target: g ^ state[comparison.name("sign")]}
+    """Compute [G_0] … and [P_1] … of a level's groups; after the last level, the sign."""
+    tops, signs = state.get(comparison.name("g")), state[comparison.name("sign")]
+    shares = np.empty((2 * sum(each.count for each in level) - 1, signs.size), np.uint64)
+    start = 0
+    for groups in level:
+        rows = shares[start : start + groups.count * (1 if groups.lowest else 2)]
+        own = None if tops is None else tops[start : start + groups.count]
+        if own is not None and groups.passes:
+            rows[:] = own
+        else:
+            combine(groups, next(opened), own, rows)
+        start += groups.count
+    rest = without(state, comparison.name("g"))
+    if len(shares) > 1:
+        return {**rest, comparison.name("c"): shares}
+    return {**without(rest, comparison.name("sign")), comparison.target: shares[0] ^ signs}
 
 
-def _below_sign(word: bits.Words) -> bits.Words:
-    """Shift the bits below the sign up; a zero enters at the bottom, where no carry begins."""
-    result: bits.Words = word << word.dtype.type(1)
-    return result
+# more than two parties: carry-save adders
+_AND = (((0,), (1,)),)
+"""The product of a group's two mask bits."""
 
 
-def _sign_bits(word: bits.Words) -> bits.Packed:
-    """Pack the sign bits."""
-    return bits.pack((word >> word.dtype.type(word.dtype.itemsize * 8 - 1)).astype(np.uint8))
+def _addend_counts(parties: int) -> list[int]:
+    """The number of addends before each carry-save round."""
+    counts = [parties]
+    while counts[-1] > 2:
+        counts.append(counts[-1] // 3 * 2 + counts[-1] % 3)
+    return counts[:-1]
 
 
 def carry_save(comparison: Comparison, parties: int) -> Protocol:
     """Reduce M addends to two; no round for M = 2."""
-    rounds: list[Round] = []
-    addend_count = parties
-    while addend_count > 2:
+    rounds = []
+    for number, count in enumerate(_addend_counts(parties)):
+        adders = ProductGroups(count // 3 * (comparison.width - 1), 2, (_AND,))
+        opening = MaskedOpening(comparison.target, (adders,))
         halves = partial(_differences, comparison), partial(_save_carries, comparison)
-        rounds.append(and_round(f"addends{len(rounds)}", *halves, "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
-        addend_count = addend_count // 3 * 2 + addend_count % 3
+        rounds.append(open_masked(f"addends{number}", opening, *halves, "[(a⊕c)⊕r], [(b⊕c)⊕r']"))
     return Protocol("carry-save", tuple(rounds))
 
 
-def addends(comparison: Comparison, party: Party, state: Arrays) -> bits.Words:
-    """This party's XOR share of the addends: before the first round, its own word in its row and zeros elsewhere."""
+def _addends(comparison: Comparison, party: Party, state: Arrays) -> Array:
+    """This party's XOR share of the addends, M × L × W: before the first round its own planes, zeros elsewhere."""
     if comparison.name("addends") in state:
         return state[comparison.name("addends")]
-    word = comparison.addend(party, state)
-    rows = np.zeros((party.count, word.size), word.dtype)
-    rows[party.index] = word
+    planes = comparison.addend(party, state)
+    rows = np.zeros((party.count, *planes.shape), np.uint64)
+    rows[party.index] = planes
     return rows
 
 
-def _in_threes(rows: bits.Words) -> tuple[bits.Words, bits.Words, bits.Words, bits.Words]:
+def _in_threes(rows: Array) -> tuple[Array, Array, Array, Array]:
     """Split rows into threes, a, b and c of each, and the one or two that remain."""
     end = len(rows) // 3 * 3
     return rows[0:end:3], rows[1:end:3], rows[2:end:3], rows[end:]
 
 
-def _differences(comparison: Comparison, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
-    a, b, c, _ = _in_threes(addends(comparison, party, state))
-    return a ^ c, [b ^ c]
+def _differences(comparison: Comparison, party: Party, state: Arrays) -> tuple[Arrays, Array]:
+    """a ⊕ c and b ⊕ c of all bits but the top one, whose carry is not used."""
+    rows = _addends(comparison, party, state)
+    a, b, c, _ = _in_threes(rows)
+    pairs = np.stack([(a ^ c)[:, :-1], (b ^ c)[:, :-1]], axis=2)
+    return {**state, comparison.name("addends"): rows}, pairs.reshape(-1, rows.shape[2])
 
 
-def _save_carries(comparison: Comparison, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
-    rows = addends(comparison, party, state)
+def _save_carries(comparison: Comparison, _party: Party, state: Arrays, opened: Iterator[OpenedGroups]) -> Arrays:
+    rows = state[comparison.name("addends")]
     a, b, c, remaining = _in_threes(rows)
-    carry = (products[0] ^ c) << rows.dtype.type(1)
+    (group,) = opened
+    carry = np.zeros_like(c)
+    carry[:, 1:] = c[:, :-1] ^ conjunction(group).reshape(c[:, :-1].shape)
     return {**state, comparison.name("addends"): np.concatenate([a ^ b ^ c, carry, remaining])}
 
 
-def _both_addends(comparison: Comparison, party: Party, state: Arrays) -> tuple[Array, list[Array]]:
-    u, v = _below_sign(addends(comparison, party, state))
-    return u, [v]
+def conjunction(group: OpenedGroups) -> Array:
+    """[y·z] of groups of two bits with mask bits λ, κ: m_y m_z ⊕ m_y[κ] ⊕ m_z[λ] ⊕ [λκ]."""
+    (y, z), (of_y, of_z) = (each.swapaxes(0, 1) for each in (group.values, group.mask))
+    result: Array = (y & of_z) ^ (z & of_y) ^ (y & z & group.one) ^ group.sums[:, 0]
+    return result
 
 
-def _begin_with_products(comparison: Comparison, party: Party, state: Arrays, products: Sequence[Array]) -> Arrays:
-    u, v = addends(comparison, party, state)
-    p = u ^ v
+def _both_addends(
+    comparison: Comparison, level: Sequence[CarryGroups], _party: Party, state: Arrays
+) -> tuple[Arrays, Array]:
+    """The bits of u and v below the sign, group by group."""
+    u, v = state[comparison.name("addends")]
+    planes = []
+    for each in level:
+        below = slice(each.start, each.start + each.size * each.count)
+        planes += [word[below].reshape(each.count, each.size, -1) for word in (u, v)]
+    by_group = [np.concatenate(planes[i : i + 2], axis=1).reshape(-1, u.shape[1]) for i in range(0, len(planes), 2)]
     rest = without(state, comparison.name("addends"))
-    return begin_prefix(comparison, rest, products[0], _below_sign(p), _sign_bits(p))
+    return {**rest, comparison.name("sign"): u[-1] ^ v[-1]}, np.concatenate(by_group)

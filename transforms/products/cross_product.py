@@ -22,10 +22,9 @@ a transposed product by `he`, "z0.columns", "z0.ciphertexts", …, are opened la
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import MatMul, Operand
@@ -38,8 +37,11 @@ from veilmeans.transforms.products import he_product
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require, without
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 _STAGE = "operand"
-Matrix: TypeAlias = ring.Ring | csr_array
+Matrix: TypeAlias = "ring.Ring | csr_array"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class CrossProduct:
 
     def compute(self, matrix: Matrix, right: ring.Ring) -> ring.Ring:
         """The product in the clear, matrix · right or matrixᵀ · right."""
-        if isinstance(matrix, csr_array):
+        if not isinstance(matrix, np.ndarray):
             return sparse_matmul_transposed(matrix, right) if self.transposed else sparse_matmul(matrix, right)
         return matmul(matrix.T if self.transposed else matrix, right)
 

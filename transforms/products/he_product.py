@@ -13,10 +13,10 @@ No message is as large as X; docs/security.md has what each message reveals. The
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gmpy2 import mpz
-from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.he.product_parameters import HEProductParameters
@@ -27,26 +27,31 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.interfaces import ColumnCiphertexts, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 OwnerProducts = Sequence[HEProductParameters | None]
 """For each owner the parameters of its homomorphic product; None: it uses `beaver`."""
 CSR_ARRAYS = ("x.values", "x.indices", "x.indptr")
 """This party's own matrix in compressed rows, in a state."""
 
 
-def csr_from_state(state: Arrays, width: int) -> csr_array:
+def csr_from_state(state: Arrays, width: int) -> "csr_array":
     """Rebuild this party's CSR matrix from a state."""
+    from scipy.sparse import csr_array
+
     indptr = state["x.indptr"]
     return csr_array((require(state, "x.values"), state["x.indices"], indptr), shape=(len(indptr) - 1, width))
 
 
-def csr_to_state(matrix: csr_array) -> Arrays:
+def csr_to_state(matrix: "csr_array") -> Arrays:
     """Turn this party's CSR matrix into arrays of a state."""
     return dict(zip(CSR_ARRAYS, (matrix.data, matrix.indices, matrix.indptr), strict=True))
 
 
 # distance, over row shards
 def send_products(
-    product: HEProductParameters, party: Party, x: csr_array, randomness: Randomness
+    product: HEProductParameters, party: Party, x: "csr_array", randomness: Randomness
 ) -> tuple[dict[int, dict[str, Array]], ring.Ring]:
     """Compute, as an owner, the masked products with each peer's Enc(Y), and the owner's share of their sum."""
     he = randomness.he()
@@ -82,7 +87,7 @@ def send_encrypted(
 
 
 def receive_encrypted(
-    product: HEProductParameters, party: Party, x: csr_array, inbox: Inbox, randomness: Randomness
+    product: HEProductParameters, party: Party, x: "csr_array", inbox: Inbox, randomness: Randomness
 ) -> dict[str, Array]:
     """Compute, as an owner, a ciphertext of Xᵀ·Y for each peer and each column with a nonzero. They are not masked."""
     he = randomness.he()

@@ -5,14 +5,17 @@ Within one call of a round a label stands for one array: asking for another one 
 values, and is refused.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import cast
 
 from veilmeans.crypto import prg, ring
-from veilmeans.crypto.correlations import CorrelationPart, Kind, expand_share, find_part
+from veilmeans.crypto.correlations import CorrelationPart, Kind, expand_share, find_part, made_by_ot
 from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array
+from veilmeans.schemas.arrays import Array, nbytes
 from veilmeans.transforms.rounds.he_operations import HEContext, HEOperations
 from veilmeans.transforms.rounds.interfaces import CorrelationNeed, Shape
 
@@ -43,18 +46,23 @@ class AddressedRandomness:
             raise ValueError(f"two kinds {kind.name!r} are asked for at {self.address} in one round")
         label = need.label(part)
         if label not in self._expanded:
-            self._expanded[label] = self._share_of(need, find_part(kind, part))
+            self._expanded[label] = self._share_of(need, _find_part(cast(Hashable, kind), part))
         return self._expanded[label]
 
     def scoped(self, scope: str) -> "AddressedRandomness":
         return replace(self, scope=self.scope + scope)
 
+    def at(self, iteration: int, stage: str) -> "AddressedRandomness":
+        address = replace(self.address, iteration=iteration, stage=stage)
+        return AddressedRandomness(self.party, self.seed, self.triples, address, he_context=self.he_context)
+
     def he(self) -> HEOperations:
         if self.triples is None or self.he_context is None:
             raise ValueError(f"stage {self.address.stage} needs ciphertexts, and no keys were given")
-        keyring, tables = self.he_context.keyring, self.he_context.tables
+        keyring, tables, processes = self.he_context.keyring, self.he_context.tables, self.he_context.processes
         store_address = self.triples.at(self.address)
-        return HEOperations(keyring, tables, self.address.iteration, store_address, self._take_ciphertexts)
+        take = self._take_ciphertexts
+        return HEOperations(keyring, tables, self.address.iteration, store_address, take, processes)
 
     def _take_ciphertexts(self, label: str) -> Ciphertexts:
         """Read the ciphertexts that the store has under a label; once, because they cover one message."""
@@ -64,11 +72,32 @@ class AddressedRandomness:
         return self.triples.ciphertexts(self.address, label)
 
     def _share_of(self, need: CorrelationNeed, part: CorrelationPart) -> Array:
-        """Read this party's correction from the store, or expand its share."""
+        """Read this party's share from the store if it is a correction or made by OTs, or expand it."""
         if self.triples is None:
             raise ValueError(f"stage {self.address.stage} needs correlated randomness, and no store was given")
         if self.party not in part.holders:
             raise ValueError(f"party {self.party} holds no share of {need.label(part.name)}")
-        if part in need.kind.determined_parts() and part.holders[-1] == self.party:
+        corrected = part.holders[-1] == self.party and part in _determined_parts(cast(Hashable, need.kind))
+        if corrected or (self.triples.made_by_ot and made_by_ot(need.kind)):
             return self.triples.correction(self.address, need.label(part.name))
-        return expand_share(self.triples.seed, self.triples.at(self.address), need.scope, need.kind, part)
+        return expand_share(self.triples.seed, self._store_address, need.scope, need.kind, part)
+
+    @cached_property
+    def _store_address(self) -> Address:
+        if self.triples is None:
+            raise ValueError(f"stage {self.address.stage} needs correlated randomness, and no store was given")
+        return self.triples.at(self.address)
+
+    def small_expansions(self, limit: int) -> dict[str, Array]:
+        """The shares that were expanded here, if they have at most `limit` bytes in all; to be kept for the receive."""
+        return self._expanded if nbytes(self._expanded) <= limit else {}
+
+
+@lru_cache(maxsize=4096)
+def _find_part(kind: Hashable, part: str) -> CorrelationPart:
+    return find_part(cast(Kind, kind), part)
+
+
+@lru_cache(maxsize=4096)
+def _determined_parts(kind: Hashable) -> tuple[CorrelationPart, ...]:
+    return tuple(cast(Kind, kind).determined_parts())

@@ -5,15 +5,24 @@
 GroupByKey emits only when it has seen all its input, so all puts of a round happen before any get, whatever the
 number of workers and the order of shards: two pipelines cannot wait for each other. A half-round's messages are
 durable with their recipients before its bundle is committed (`finish_bundle`).
+
+Steps beside each other are lanes of one such chain, with (lane, shard) as key: all lanes send round i before any lane
+receives it, as in the bare executor's lock-step (`rounds.executor` has the argument why that must be so).
+
+    lane 0 ─▶ send₀ ─┐                                        ┌─▶ receive₁·send₂ ─▶ …
+    lane 1 ─▶ send₀ ─┴▶ GroupByKey ─▶ receive₀·send₁ ─▶ GroupByKey ─▶ receive_last ─▶ lane 1
+
+A single element whose rounds outlast those of all other lanes runs the rest of them in one call.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
 
 import apache_beam as beam
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
@@ -29,14 +38,19 @@ from veilmeans.transforms.rounds.executor import (
     J,
     Job,
     Keep,
+    Lane,
     Load,
     Over,
     Step,
+    has_stopped,
+    run_stages,
 )
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Protocol, Stage
+from veilmeans.transforms.rounds.shard_coder import ShardCoder
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage
 
+beam.coders.registry.register_coder(Shard, ShardCoder)
 _DELIVERY_BYTES = 32 << 20  # messages are delivered when this much has gathered, and at the end of each bundle
 
 
@@ -93,6 +107,18 @@ class BeamExecutor(Generic[J]):
         run = self._label(f"Run {step.name}") >> RunProtocol(step.protocol, self.job.context)
         return BeamShards(states.over, states.collection | run)
 
+    def beside(self, *lanes: Lane[BeamShards]) -> list[BeamShards]:
+        protocols = tuple(step.protocol for step, _ in lanes)
+        single = tuple(states.over is Over.ONE for _, states in lanes)
+        label = self._label(f"Run {' beside '.join(step.name for step, _ in lanes)}")
+        ended = tuple(states.collection for _, states in lanes) | label >> RunLanes(protocols, single, self.job.context)
+        return [BeamShards(states.over, each) for (_, states), each in zip(lanes, ended, strict=True)]
+
+    def unless(self, stop: BeamShards, states: BeamShards) -> BeamShards:
+        bits = beam.pvalue.AsList(stop.collection | self._label("Stop bit") >> beam.ParDo(StopBit(self.job.context)))
+        passing = beam.FlatMap(_unless_stopped, bits).with_output_types(tuple[int, Shard])
+        return BeamShards(states.over, states.collection | self._label("Unless stopped") >> passing)
+
     def keep(self, keep: Keep, states: BeamShards) -> BeamShards:
         return self._work(f"Keep {keep.name}", partial(_write, keep), states)
 
@@ -106,7 +132,7 @@ class BeamExecutor(Generic[J]):
             (left.collection, right.collection)
             | self._label("Flatten") >> beam.Flatten()
             | self._label("Group") >> beam.GroupByKey()
-            | self._label("Join") >> beam.MapTuple(_side_by_side).with_output_types(tuple[int, Shard])
+            | self._label("Join") >> beam.ParDo(SideBySide(self.job.context))
         )
         return BeamShards(left.over, joined)
 
@@ -189,8 +215,37 @@ def _rounds(step: Step, run: Executor[Any], states: Any) -> Any:
     return run.rounds(step, states)
 
 
-def _side_by_side(shard: int, states: Iterable[Shard]) -> tuple[int, Shard]:
-    return shard, Shard(arrays={name: array for state in states for name, array in state.arrays.items()})
+class SideBySide(PlainDoFn):
+    """Put all arrays of a shard into one state."""
+
+    def __init__(self, context: PartyContext) -> None:
+        self.context = context
+
+    def setup(self) -> None:
+        self.open = self.context.open()
+
+    def process(self, element: tuple[int, Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
+        shard, states = element
+        loaded = [self.open.scratch.load(state) for state in states]
+        yield shard, Shard(arrays={name: array for state in loaded for name, array in state.items()})
+
+
+class StopBit(PlainDoFn):
+    """Take the opened stop bit out of a state."""
+
+    def __init__(self, context: PartyContext) -> None:
+        self.context = context
+
+    def setup(self) -> None:
+        self.open = self.context.open()
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[bool]:
+        yield has_stopped(self.open.scratch.load(element[1]))
+
+
+def _unless_stopped(element: tuple[int, Shard], stopped: Sequence[bool]) -> Iterator[tuple[int, Shard]]:
+    if not any(stopped):
+        yield element
 
 
 def _unchanged(element: Any, _ready: Sequence[int]) -> Any:
@@ -252,11 +307,11 @@ class RunProtocol(beam.PTransform):
         return shards | f"Finish {self.protocol.name}" >> beam.ParDo(RunHalfRound(self.context, last))
 
 
-class RunHalfRound(PlainDoFn):
-    """A half-round as a DoFn."""
+class _Delivering(PlainDoFn):
+    """A DoFn whose messages are delivered together, at the end of each bundle or when many have gathered."""
 
-    def __init__(self, context: PartyContext, half_round: HalfRound) -> None:
-        self.context, self.half_round = context, half_round
+    def __init__(self, context: PartyContext) -> None:
+        self.context = context
 
     def setup(self) -> None:
         self.open = self.context.open()
@@ -264,24 +319,156 @@ class RunHalfRound(PlainDoFn):
     def start_bundle(self) -> None:
         self.outgoing: list[Outgoing] = []
 
-    def process(self, element: tuple[int, Shard | Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
-        shard, state = element
-        after, messages = run_half_round(self.open, self.half_round, shard, _only_state(shard, state))
+    def add(self, messages: Sequence[Outgoing]) -> None:
         self.outgoing += messages
         if sum(message.payload.size for message in self.outgoing) > _DELIVERY_BYTES:
-            self._deliver()
-        yield shard, after
+            self.deliver()
 
     def finish_bundle(self) -> None:
-        self._deliver()
+        self.deliver()
 
-    def _deliver(self) -> None:
-        if self.half_round.sends is None:
+    def deliver(self) -> None:
+        """Deliver what has gathered; the time is counted under the stage of the first message."""
+        if not self.outgoing:
             return
         metrics = StageMetrics()
         deliver(self.open, self.outgoing, metrics)
-        count_stage(self.half_round.sends.name, metrics)
+        count_stage(self.outgoing[0].key.address.stage, metrics)
         self.outgoing = []
+
+
+class RunHalfRound(_Delivering):
+    """A half-round as a DoFn."""
+
+    def __init__(self, context: PartyContext, half_round: HalfRound) -> None:
+        super().__init__(context)
+        self.half_round = half_round
+
+    def process(self, element: tuple[int, Shard | Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
+        shard, state = element
+        after, messages = run_half_round(self.open, self.half_round, shard, _only_state(shard, state))
+        self.add(messages)
+        yield shard, after
+
+
+# several protocols as lanes of one chain
+LaneShard = tuple[int, int]
+"""A lane and a shard's number in it."""
+
+
+@dataclass
+class RunLanes(beam.PTransform):
+    """Run protocols in lock-step, each over the shards of its own collection; as many collections come out.
+
+    `single`: the lanes of one element.
+    """
+
+    protocols: tuple[Protocol, ...]
+    single: tuple[bool, ...]
+    context: PartyContext
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, lanes: Any) -> Any:
+        halves, joint = [half_rounds(protocol) for protocol in self.protocols], self._joint_rounds()
+        ended: dict[int, beam.PCollection] = {}
+        running = [
+            shards | f"Send {protocol.name}" >> beam.ParDo(BeginLane(self.context, lane, first))
+            for lane, (shards, protocol, (first, *_)) in enumerate(zip(lanes, self.protocols, halves, strict=True))
+        ]
+        for number in range(1, joint + 1):
+            grouped = running | f"Lanes {number}" >> beam.Flatten() | f"Barrier {number}" >> beam.GroupByKey()
+            work = {
+                lane: LaneWork(each[number], self._rest(lane, number, joint))
+                for lane, each in enumerate(halves)
+                if number < len(each)
+            }
+            tags = [_tag(lane) for lane, each in work.items() if each.ends]
+            half = beam.ParDo(RunLaneHalfRounds(self.context, work)).with_outputs(*tags, main=_RUNNING)
+            outputs = grouped | f"Round {number}" >> half
+            running = [_typed(outputs[_RUNNING], tuple[LaneShard, Shard])]
+            ended |= {lane: _typed(outputs[_tag(lane)], tuple[int, Shard]) for lane, each in work.items() if each.ends}
+        return tuple(ended[lane] for lane in range(len(lanes)))
+
+    def _joint_rounds(self) -> int:
+        """The rounds that are run as stages: those of all lanes, but for what one single element does alone."""
+        ordered = sorted(zip(map(len, self.protocols), self.single, strict=True))
+        longest, alone = ordered[-1]
+        others = [length for length, _ in ordered[:-1]]
+        return max(others) if alone and others and max(others) < longest else longest
+
+    def _rest(self, lane: int, number: int, joint: int) -> Sequence[Stage]:
+        """The rounds that a lane runs in one call after the last joint one."""
+        return tuple(self.protocols[lane].stages())[number:] if number == joint else ()
+
+
+_RUNNING = "running"
+
+
+def _tag(lane: int) -> str:
+    return f"lane{lane}"
+
+
+def _typed(collection: beam.PCollection, element: Any) -> beam.PCollection:
+    """Declare the type of a DoFn's output, one of several: without it, Beam would pickle the elements."""
+    collection.element_type = convert_to_beam_type(element)
+    return collection
+
+
+@dataclass(frozen=True)
+class LaneWork:
+    """A lane's half-round between two barriers, and the rounds that follow it in the same call."""
+
+    half_round: HalfRound
+    rest: Sequence[Stage]
+
+    @property
+    def ends(self) -> bool:
+        """True if the lane has no rounds after this work."""
+        return self.half_round.sends is None or bool(self.rest)
+
+
+class BeginLane(_Delivering):
+    """The first half-round of a lane: it sends, beside the work that makes its states."""
+
+    def __init__(self, context: PartyContext, lane: int, half_round: HalfRound) -> None:
+        super().__init__(context)
+        self.lane, self.half_round = lane, half_round
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[tuple[LaneShard, Shard]]:
+        shard, state = element
+        after, messages = run_half_round(self.open, self.half_round, shard, state)
+        self.add(messages)
+        yield (self.lane, shard), after
+
+
+class RunLaneHalfRounds(_Delivering):
+    """The half-rounds of all lanes between two barriers; what has ended comes out by lanes."""
+
+    def __init__(self, context: PartyContext, work: Mapping[int, LaneWork]) -> None:
+        super().__init__(context)
+        self.work = work
+
+    def process(self, element: tuple[LaneShard, Iterable[Shard]]) -> Iterator[Any]:
+        (lane, shard), states = element
+        work, state = self.work[lane], _only_state(shard, states)
+        if not work.ends:
+            after, messages = run_half_round(self.open, work.half_round, shard, state)
+            self.add(messages)
+            yield (lane, shard), after
+            return
+        receives = replace(work.half_round, sends=None)
+        after, _ = run_half_round(self.open, receives, shard, state)
+        arrays = run_stages(work.rest, self.open, {shard: after.arrays}, count_stage)[shard]
+        yield beam.pvalue.TaggedOutput(_tag(lane), (shard, self._keep(work.half_round, shard, arrays)))
+
+    def _keep(self, half_round: HalfRound, shard: int, arrays: Arrays) -> Shard:
+        """Keep the state of a lane that has ended until the iteration ends: it may wait for other lanes."""
+        if half_round.receives is None:
+            return Shard(arrays=dict(arrays))
+        end = replace(half_round.receives, name=f"{half_round.receives.name}.end")
+        return self.open.scratch.keep(self.open.address(end, shard), arrays)
 
 
 def run_half_round(

@@ -4,6 +4,13 @@ A description is a function over an `Executor`. It says over which shards a prot
 is added up, and in which order; it never says where. `BareExecutor` runs it as a loop in one process, `BeamExecutor`
 builds a pipeline of it, `TraceExecutor` runs it on zeros to learn what it sends and needs. The rounds and messages are
 the same, so parties may use different executors in one run.
+
+Lanes (`Executor.beside`) are steps that run in lock-step. Their order is part of the description: every party sends
+everything of round i before it waits for anything of round i, on every executor, and a description's steps and groups
+of lanes follow each other. So what a party waits for was sent before the sender waited for anything later: the earliest
+round that anybody waits for has been sent, and no parties wait for each other. If one party ran its lanes one after the
+other and another in lock-step, the first could wait for the second round of its first lane, which the other sends only
+after the first round of the second lane has come from the first party, which has not begun it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,6 +91,8 @@ class Keep:
 
 
 S = TypeVar("S")
+Lane = tuple[Step, S]
+"""A step and the states that it runs over, beside others."""
 Describe = Callable[["Executor[Any]"], Any]
 """A description: its last states."""
 DescribeFrom = Callable[["Executor[Any]", Any], Any]
@@ -101,6 +110,15 @@ class Executor(Protocol[S]):
 
     def rounds(self, step: Step, states: S) -> S:
         """Run all rounds of a step over all shards."""
+
+    def beside(self, *lanes: "Lane[S]") -> Sequence[S]:
+        """Run several steps in lock-step: all lanes send their round i, then all receive it.
+
+        Lanes that have no round i have ended, and wait for nobody. The states of each lane come out.
+        """
+
+    def unless(self, stop: S, states: S) -> S:
+        """Drop all of `states` if the one element of `stop` has opened its stop bit as 1; wait for it."""
 
     def keep(self, keep: Keep, states: S) -> S:
         """Write some of every shard's arrays to disk; the states stay as they are."""
@@ -178,6 +196,12 @@ class BareExecutor(Generic[J]):
     def rounds(self, step: Step, states: dict[int, Arrays]) -> dict[int, Arrays]:
         return run_rounds(step.protocol, self.context, states, self.count)
 
+    def beside(self, *lanes: Lane[dict[int, Arrays]]) -> list[dict[int, Arrays]]:
+        return run_lanes([(step.protocol, states) for step, states in lanes], self.context, self.count)
+
+    def unless(self, stop: dict[int, Arrays], states: dict[int, Arrays]) -> dict[int, Arrays]:
+        return {} if any(has_stopped(each) for each in stop.values()) else states
+
     def keep(self, keep: Keep, states: dict[int, Arrays]) -> dict[int, Arrays]:
         for shard, state in states.items():
             keep.write(self.job, self.context, shard, state)
@@ -206,22 +230,61 @@ def not_counted(_stage: str, _metrics: StageMetrics) -> None:
     """Leave a stage's metrics out of account."""
 
 
+def has_stopped(state: Arrays) -> bool:
+    """True if the stop bit was opened as 1."""
+    return bool(state["stop"].any())
+
+
 def run_rounds(
     protocol: rounds.Protocol, context: OpenPartyContext, shards: Mapping[int, Arrays], count: CountStage = not_counted
 ) -> dict[int, Arrays]:
     """Run all rounds over all shards: every put of a round before any get."""
-    states = dict(shards)
-    for stage in protocol.stages():
-        metrics = StageMetrics()
-        outgoing: list[Outgoing] = []
-        for shard, state in states.items():
-            states[shard], messages = send(context, stage, shard, state, metrics)
-            outgoing += messages
-        deliver(context, outgoing, metrics)
-        for shard, state in states.items():
-            states[shard] = receive(context, stage, shard, state, metrics)
-        count(stage.name, metrics)
+    return run_lanes([(protocol, shards)], context, count)[0]
+
+
+def run_lanes(
+    lanes: Sequence[tuple[rounds.Protocol, Mapping[int, Arrays]]],
+    context: OpenPartyContext,
+    count: CountStage = not_counted,
+) -> list[dict[int, Arrays]]:
+    """Run protocols in lock-step, each over its own shards: every put of round i, of all lanes, before any get.
+
+    The messages of a round are delivered together, and its wait is shared. The time of a delivery is counted under the
+    first lane that takes part.
+    """
+    stages = [tuple(protocol.stages()) if shards else () for protocol, shards in lanes]
+    states = [dict(shards) for _, shards in lanes]
+    for number in range(max(map(len, stages), default=0)):
+        running = [(each[number], lane) for each, lane in zip(stages, states, strict=True) if number < len(each)]
+        _run_round(running, context, count)
     return states
+
+
+def run_stages(
+    stages: Sequence[rounds.Stage], context: OpenPartyContext, shards: Mapping[int, Arrays], count: CountStage
+) -> dict[int, Arrays]:
+    """Run some rounds over all shards, one after the other."""
+    states = dict(shards)
+    for stage in stages:
+        _run_round([(stage, states)], context, count)
+    return states
+
+
+def _run_round(
+    running: Sequence[tuple[rounds.Stage, dict[int, Arrays]]], context: OpenPartyContext, count: CountStage
+) -> None:
+    """Run one round of some lanes, whose states change."""
+    metrics = [StageMetrics() for _ in running]
+    outgoing: list[Outgoing] = []
+    for (stage, states), costs in zip(running, metrics, strict=True):
+        for shard, state in states.items():
+            states[shard], messages = send(context, stage, shard, state, costs)
+            outgoing += messages
+    deliver(context, outgoing, metrics[0])
+    for (stage, states), costs in zip(running, metrics, strict=True):
+        for shard, state in states.items():
+            states[shard] = receive(context, stage, shard, state, costs)
+        count(stage.name, costs)
 
 
 @dataclass
@@ -231,7 +294,7 @@ class StageCosts:
     metrics: dict[str, StageMetrics] = field(default_factory=dict)
 
     def __call__(self, stage: str, metrics: StageMetrics) -> None:
-        self.metrics[stage] = metrics
+        self.metrics.setdefault(stage, StageMetrics()).add(metrics)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Each stage's costs as integers."""

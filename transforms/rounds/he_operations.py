@@ -15,12 +15,11 @@ P_j learns X·Y + R, in which R is uniform and σ bits longer, under randomness 
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from veilmeans.crypto import prg, ring
 from veilmeans.crypto.he import scheme as he
@@ -31,8 +30,13 @@ from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.rounds.forked_work import spread
 from veilmeans.transforms.rounds.interfaces import ColumnCiphertexts
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+_DECRYPTION = 100  # multiplications that take the time of one decryption
 TABLE_BYTES = 256 << 20
 """Memory for the tables of powers of one peer's encrypted centroids."""
 
@@ -93,10 +97,11 @@ def _with_shifted_copies(bases: list[mpz], key: PublicKey, product: HEProductPar
 
 @dataclass(frozen=True)
 class HEContext:
-    """A party's keys and tables for work with ciphertexts."""
+    """A party's keys and tables for work with ciphertexts, and the number of processes that it is spread over."""
 
     keyring: Keyring
     tables: PowerTableCache
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class HEOperations:
     iteration: int
     store_address: Address
     take_ciphertexts: Callable[[str], Ciphertexts] = field(repr=False)
+    processes: int = 1
 
     def encrypt(self, label: str, _party: Party, product: HEProductParameters, values: ring.Ring) -> Ciphertexts:
         key, zeros = self.keyring.own.public, self.take_ciphertexts(label)
@@ -122,26 +128,26 @@ class HEOperations:
         return y
 
     def multiply(
-        self, label: str, _party: Party, peer: int, product: HEProductParameters, x: csr_array
+        self, label: str, _party: Party, peer: int, product: HEProductParameters, x: "csr_array"
     ) -> tuple[Ciphertexts, ring.Ring]:
         key, rows = self.keyring.public(peer), x.shape[0]
         exponents = _to_exponents(product, x)
         nonzeros = exponents.nnz * max(1, product.rows // max(1, rows))
         tables = self.tables.tables_of(self.iteration, peer, key, product, nonzeros)
-        packs = [row_products(_group_rows(product, exponents), table) for table in tables]
+        packs = [self._row_products(_group_rows(product, exponents), table, key.size) for table in tables]
         products = [value for row in zip(*packs, strict=True) for value in row]
         masked, share = self._mask_products(label, key, product, products)
         return masked.reshape(product.product_shape(rows)), _slots_to_rows(product, share, rows)
 
     def accumulate(
-        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphertexts
+        self, party: Party, peer: int, product: HEProductParameters, x: "csr_array", y: Ciphertexts
     ) -> ColumnCiphertexts:
         key = self.keyring.public(peer)
         exponents = _to_exponents(product, x)
         packs = []
         for pack in range(product.packs):
             values = _read_checked(party.names[peer], key, y[:, pack])
-            columns, products = column_products(exponents, values, key.modulus, product.exponent_bits)
+            columns, products = self._column_products(exponents, values, key, product.exponent_bits)
             packs.append(he.to_ciphertexts(products, key.size))
         return ColumnCiphertexts(columns, np.stack(packs, axis=1))
 
@@ -160,13 +166,42 @@ class HEOperations:
         own = self.keyring.own
         ciphertexts = _read_checked(party.names[peer], own.public, z)
         try:
-            values = product.slots.unpack([own.decrypt(ciphertext) for ciphertext in ciphertexts])
+            values = product.slots.unpack(self._decrypted(ciphertexts))
         except ValueError:
             raise RefusedError(
                 f"{party.names[peer]} sent a ciphertext whose plaintext is above the bound: one of us has another key, "
                 "or it does not follow the protocol"
             ) from None
         return _slots_to_rows(product, values, rows) << ring.DTYPE(product.shift)
+
+    def _row_products(self, matrix: "csr_array", tables: PowerTables, size: int) -> list[mpz]:
+        """`row_products`, tables included, over the cores: the tables by columns, the products by rows."""
+        missing, entries = tables.missing(matrix.indices), sum(tables.digit_sizes)
+        weights = np.full(len(missing), entries)
+        tables.store(missing, spread(lambda a, b: tables.powers(missing[a:b]), weights, size, self.processes))
+        weights = np.diff(matrix.indptr).astype(np.int64) * (tables.digits or tables.bits)
+        return spread(lambda a, b: row_products(matrix[a:b], tables), weights, size, self.processes)
+
+    def _column_products(
+        self, matrix: "csr_array", rows: Sequence[mpz], key: PublicKey, bits: int
+    ) -> tuple[NDArray[np.int64], list[mpz]]:
+        """`column_products` over the cores, by columns that are not empty."""
+        by_column = matrix.tocsc()
+        sizes = np.diff(by_column.indptr).astype(np.int64)
+        columns = np.flatnonzero(sizes)
+
+        def part(start: int, end: int) -> list[mpz]:
+            if start == end:
+                return []
+            first, last = columns[start], columns[end - 1] + 1
+            return column_products(by_column[:, first:last], rows, key.modulus, bits)[1]
+
+        return columns, spread(part, sizes[columns] * -(-bits // 4), key.size, self.processes)
+
+    def _decrypted(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        own = self.keyring.own
+        weights = np.full(len(ciphertexts), _DECRYPTION)
+        return spread(lambda a, b: list(map(own.decrypt, ciphertexts[a:b])), weights, own.public.size, self.processes)
 
     def _mask_products(
         self, label: str, key: PublicKey, product: HEProductParameters, products: Sequence[mpz]
@@ -189,13 +224,17 @@ def _read_checked(peer: str, key: PublicKey, ciphertexts: Ciphertexts) -> list[m
     return values
 
 
-def _to_exponents(product: HEProductParameters, x: csr_array) -> csr_array:
+def _to_exponents(product: HEProductParameters, x: "csr_array") -> "csr_array":
     """Convert fixed-point values to the integers that stand for them: x / 2^shift."""
+    from scipy.sparse import csr_array
+
     return csr_array((x.data.view(np.int64) >> product.shift, x.indices, x.indptr), shape=x.shape)
 
 
-def _group_rows(product: HEProductParameters, x: csr_array) -> csr_array:
+def _group_rows(product: HEProductParameters, x: "csr_array") -> "csr_array":
     """Join every `group` rows into one: the second row's columns follow the first's, as the shifted copies do."""
+    from scipy.sparse import csr_array
+
     if product.group == 1:
         return x
     rows, width = x.shape

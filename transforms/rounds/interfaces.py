@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Kind
@@ -14,6 +13,9 @@ from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.party import Party
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ class HomomorphicOperations(Protocol):
         """Return the ciphertexts that a peer sent under its own key, or refuse what is not a ciphertext."""
 
     def multiply(
-        self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
+        self, label: str, party: Party, peer: int, product: HEProductParameters, x: "csr_array"
     ) -> tuple[Ciphertexts, ring.Ring]:
         """Compute masked ciphertexts of X·Y from the peer's stored Enc(Y), and this party's share of X·Y."""
 
     def accumulate(
-        self, party: Party, peer: int, product: HEProductParameters, x: csr_array, y: Ciphertexts
+        self, party: Party, peer: int, product: HEProductParameters, x: "csr_array", y: Ciphertexts
     ) -> ColumnCiphertexts:
         """Compute ciphertexts of Xᵀ·Y. They are not masked and must not be sent."""
 
@@ -80,6 +82,9 @@ class Randomness(Protocol):
 
     def scoped(self, scope: str) -> "Randomness":
         """The same randomness with `scope` before every label, for rounds that share one message."""
+
+    def at(self, iteration: int, stage: str) -> "Randomness":
+        """The randomness of the same shard in another iteration and stage, which an offline round prepares."""
 
     def he(self) -> HomomorphicOperations:
         """The operations on ciphertexts at this address."""

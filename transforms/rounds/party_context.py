@@ -21,15 +21,18 @@ from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import RunFolder, StoreFolder
 from veilmeans.transforms.rounds.addressed_randomness import AddressedRandomness
+from veilmeans.transforms.rounds.forked_work import cores
 from veilmeans.transforms.rounds.he_operations import HEContext, PowerTableCache
 from veilmeans.transforms.rounds.protocol import Inbox, Sent, Stage
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, shard_sent
+
+_SMALL_EXPANSION, _MOST_EXPANSIONS = 1 << 18, 64  # bytes of a round's shares that are kept for its receive; how many
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class OpenPartyContext:
     timeout: float
     folder: RunFolder = RunFolder(Path())  # noqa: RUF009
     he_context: HEContext | None = None
+    expansions: dict[Address, dict[str, Array]] = field(default_factory=dict, repr=False, compare=False)
 
     def address(self, stage: Stage, shard: int) -> Address:
         """The address of one shard's work in one stage."""
@@ -57,7 +61,16 @@ class OpenPartyContext:
     def randomness(self, stage: Stage, shard: int) -> AddressedRandomness:
         """The randomness for one call of a round."""
         address = self.address(stage, shard)
-        return AddressedRandomness(self.party.index, self.seed, self.triples, address, he_context=self.he_context)
+        expanded = self.expansions.pop(address, None) or {}
+        return AddressedRandomness(
+            self.party.index, self.seed, self.triples, address, he_context=self.he_context, _expanded=expanded
+        )
+
+    def keep_expansions(self, randomness: AddressedRandomness) -> None:
+        """Keep small shares that a send has expanded: its receive, if it runs here, need not expand them again."""
+        if len(self.expansions) >= _MOST_EXPANSIONS:
+            self.expansions.clear()
+        self.expansions[randomness.address] = randomness.small_expansions(_SMALL_EXPANSION)
 
     def outgoing(self, stage: Stage, shard: int, sent: Sent) -> list[Outgoing]:
         """Make the messages of one shard's send."""
@@ -100,7 +113,8 @@ class PartyContext:
         if self.store_number is not None:
             store = StoreRun(TripleStore.open(config.store_folder), self.store_number)
             if has_keys(config.store_folder):
-                he_context = _he_context(config.store_folder, config.me, run_checkpoints(config.run_folder, seed))
+                checkpoints, processes = run_checkpoints(config.run_folder, seed), cipher_processes(config)
+                he_context = _he_context(config.store_folder, config.me, checkpoints, processes)
         return OpenPartyContext(
             party=config.me,
             run=config.run,
@@ -115,20 +129,33 @@ class PartyContext:
         )
 
 
+def cipher_processes(config: JobConfig) -> int:
+    """The processes that a worker spreads work on ciphertexts over: its part of the cores; other runners have workers.
+
+    With `beam.workers` on DirectRunner, the workers share the cores.
+    """
+    return max(1, cores() // config.beam.workers) if config.beam.runner == "DirectRunner" else 1
+
+
 def run_seed(config: JobConfig, binding: str) -> bytes:
     """Derive the secret of a run, from which its masks and the key of its files are derived."""
     return prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
 
 
-def run_checkpoints(folder: RunFolder, seed: bytes) -> Checkpoints:
-    """Open a party's checkpoints of a run, under a key derived from the run's seed."""
-    return Checkpoints(folder, prg.derive(seed, "checkpoints"))
+def run_checkpoints(folder: RunFolder, seed: bytes, exchange: Exchange | None = None) -> Checkpoints:
+    """Open a party's checkpoints of a run, under a key derived from the run's seed.
+
+    `exchange`: what was sent through it is acknowledged before a checkpoint is written.
+    """
+    key = prg.derive(seed, "checkpoints")
+    return Checkpoints(folder, key) if exchange is None else Checkpoints(folder, key, exchange.flush)
 
 
 @lru_cache(maxsize=4)
-def _he_context(store: StoreFolder, party: Party, checkpoints: Checkpoints) -> HEContext:
+def _he_context(store: StoreFolder, party: Party, checkpoints: Checkpoints, processes: int) -> HEContext:
     """Make the one context of this process, whose tables all shards share."""
-    return HEContext(load_keyring(store, party), PowerTableCache(partial(_encrypted_centroids, checkpoints)))
+    tables = PowerTableCache(partial(_encrypted_centroids, checkpoints))
+    return HEContext(load_keyring(store, party), tables, processes)
 
 
 def _encrypted_centroids(checkpoints: Checkpoints, iteration: int, peer: int) -> Ciphertexts:
@@ -143,7 +170,9 @@ def send(
 ) -> tuple[Arrays, list[Outgoing]]:
     """Run the first half of a round for one shard; return the state and the messages to deliver."""
     start = time.perf_counter()
-    sent = stage.round.send(context.party, state, context.randomness(stage, shard))
+    randomness = context.randomness(stage, shard)
+    sent = stage.round.send(context.party, state, randomness)
+    context.keep_expansions(randomness)
     messages = context.outgoing(stage, shard, sent)
     metrics.computed += time.perf_counter() - start
     size = sum(message.payload.size for message in messages)
@@ -154,7 +183,7 @@ def send(
 
 
 def deliver(context: OpenPartyContext, messages: Sequence[Outgoing], metrics: StageMetrics) -> None:
-    """Deliver messages; return when they are durable with their recipients. A slow link takes its time here."""
+    """Hand messages to the exchange, which sends them. They are acknowledged later: before a checkpoint is written."""
     start = time.perf_counter()
     context.exchange.put_all(messages)
     metrics.delivered += time.perf_counter() - start

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
+from typing import TYPE_CHECKING
 
-from apache_beam.metrics import Metrics
+if TYPE_CHECKING:
+    from apache_beam.metrics import Metrics
 
 
 @cache
-def _counter(stage: str, name: str) -> Metrics.DelegatingCounter:
+def _counter(stage: str, name: str) -> "Metrics.DelegatingCounter":
+    from apache_beam.metrics import Metrics
+
     return Metrics.counter(stage, name)
 
 
@@ -27,6 +31,11 @@ class StageMetrics:
     computed: float = 0.0
     delivered: float = 0.0
     ciphertexts: int = 0
+
+    def add(self, other: "StageMetrics") -> None:
+        """Add the costs of other work on the same stage."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
     def counts(self) -> dict[str, int]:
         """The costs as integers, under the names they have in Beam's metrics."""

@@ -6,10 +6,9 @@ It takes shapes, never data. Plans, cost tables and the dealer's work come from 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.correlations import Kind, find_part
@@ -19,6 +18,9 @@ from veilmeans.schemas.arrays import Array, Arrays, Spec, payload_size, spec_of
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed, ColumnCiphertexts, CorrelationNeed, Shape, Shapes
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Stage
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 class NotAffineError(Exception):
@@ -55,14 +57,14 @@ class TracedHEOperations:
         return y
 
     def multiply(
-        self, label: str, party: Party, peer: int, product: HEProductParameters, x: csr_array
+        self, label: str, party: Party, peer: int, product: HEProductParameters, x: "csr_array"
     ) -> tuple[Ciphertexts, ring.Ring]:
         rows = x.shape[0]
         masked = self._record(label, party.index, peer, product, product.product_shape(rows), masked=True)
         return masked, np.zeros((rows, product.columns), ring.DTYPE)
 
     def accumulate(
-        self, _party: Party, _peer: int, product: HEProductParameters, _x: csr_array, _y: Ciphertexts
+        self, _party: Party, _peer: int, product: HEProductParameters, _x: "csr_array", _y: Ciphertexts
     ) -> ColumnCiphertexts:
         return ColumnCiphertexts(np.zeros(0, np.int64), np.zeros((0, product.packs), product.cipher.dtype))
 
@@ -100,6 +102,10 @@ class ShapeRecorder:
 
     def scoped(self, scope: str) -> "ShapeRecorder":
         return replace(self, scope=self.scope + scope)
+
+    def at(self, _iteration: int, _stage: str) -> "ShapeRecorder":
+        """A recorder of its own: what another stage will use up is not a need of this one."""
+        return ShapeRecorder()
 
     def he(self) -> TracedHEOperations:
         return self.he_operations

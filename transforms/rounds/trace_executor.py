@@ -5,12 +5,12 @@ of the description that runs. A step comes after the steps whose output it uses,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.layout import ShardShape
-from veilmeans.transforms.rounds.executor import Cut, DescribeFrom, Keep, Load, Over, Step
+from veilmeans.transforms.rounds.executor import Cut, DescribeFrom, Keep, Lane, Load, Over, Step
 from veilmeans.transforms.rounds.trace import StageTrace, all_parties, trace_states, zeros
 
 
@@ -25,7 +25,11 @@ class TracedShards:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A step as it ran: `shards` has the stages of each shard, `after` the steps whose output it used."""
+    """A step as it ran: `shards` has the stages of each shard, `after` the steps whose output it used.
+
+    `beside`: the names of the steps that ran in lock-step with it, its own among them. `before_stop`: it runs before
+    it is known whether the run has stopped.
+    """
 
     name: str
     computes: str
@@ -33,6 +37,8 @@ class TracedStep:
     over: Over
     after: tuple[str, ...]
     shards: tuple[tuple[StageTrace, ...], ...]
+    beside: tuple[str, ...] = ()
+    before_stop: bool = False
 
 
 Memo = dict[Any, tuple[Sequence[Arrays], tuple[StageTrace, ...]]]
@@ -60,11 +66,24 @@ class TraceExecutor:
         return TracedShards(states.over, beside, _union(states.after, self._made_by(load)))
 
     def rounds(self, step: Step, states: TracedShards) -> TracedShards:
+        return self.beside((step, states))[0]
+
+    def beside(self, *lanes: Lane[TracedShards]) -> list[TracedShards]:
+        names = tuple(step.name for step, _ in lanes)
+        return [self._run(step, states, names) for step, states in lanes]
+
+    def unless(self, stop: TracedShards, states: TracedShards) -> TracedShards:
+        """Mark all steps so far; a trace never stops."""
+        self.steps[:] = [replace(step, before_stop=True) for step in self.steps]
+        return self.after(states, stop)
+
+    def _run(self, step: Step, states: TracedShards, beside: tuple[str, ...]) -> TracedShards:
         after, stages = {}, []
         for number, state in states.states.items():
             after[number], traced = self._trace(step, state)
             stages.append(traced)
-        self.steps.append(TracedStep(step.name, step.computes, step.phase, states.over, states.after, tuple(stages)))
+        about = step.name, step.computes, step.phase, states.over, states.after
+        self.steps.append(TracedStep(*about, tuple(stages), beside))
         return TracedShards(states.over, after, (step.name,))
 
     def keep(self, keep: Keep, states: TracedShards) -> TracedShards:

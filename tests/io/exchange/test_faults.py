@@ -26,16 +26,15 @@ from support.fault_injection import (
     files_below,
     make_chain_world,
     open_exchanges,
-    parts_of,
-    raw_client,
     run_in_process,
     send_first_part,
-    send_raw,
     shop_exchange,
     start_process,
+    stored_messages,
     wait_for,
 )
 from support.parties import write_config
+from support.raw_messages import parts_of, raw_client, send_raw
 from veilmeans.crypto.certificates import make_identity
 from veilmeans.io.exchange.exchange import Exchange, Outgoing
 from veilmeans.schemas.config import JobConfig
@@ -96,7 +95,7 @@ def outputs_of(world: ChainWorld) -> list[dict[int, dict[str, np.ndarray]]]:
 def check_only_farewells_remain(world: ChainWorld) -> None:
     for config in world.configs.values():
         farewells = [f"1/farewell/0.{names}.msg" for names in sorted(farewell_names(config))]
-        assert files_below(message_folder(world, config)) == farewells, config.party
+        assert stored_messages(message_folder(world, config)) == farewells, config.party
 
 
 def message_folder(world: ChainWorld, config: JobConfig) -> Path:
@@ -120,6 +119,22 @@ def test_a_party_killed_in_the_first_a_middle_or_the_last_round_resumes_when_it_
     tmp_path: Path, kind: str, half: str, number: int
 ) -> None:
     world = make_chain_world(tmp_path, kind)
+    payco, shop = PartyProcess(world, "payco").start(), PartyProcess(world, "shop", f"--fault={number}:{half}:die")
+    assert shop.start().wait() == -signal.SIGKILL
+    assert shop.start().wait() == 0, shop.output()
+    assert payco.wait() == 0, payco.output()
+    world.check(outputs_of(world))
+    check_only_farewells_remain(world)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("half", ["arrive", "store"])
+@pytest.mark.parametrize("number", [0, 3, ROUNDS - 1])
+def test_a_recipient_killed_before_it_acknowledges_a_message_gets_it_again(
+    tmp_path: Path, half: str, number: int
+) -> None:
+    """It dies before it has stored the message, or after: payco, which continues meanwhile, is not rerun."""
+    world = make_chain_world(tmp_path, "gateway")
     payco, shop = PartyProcess(world, "payco").start(), PartyProcess(world, "shop", f"--fault={number}:{half}:die")
     assert shop.start().wait() == -signal.SIGKILL
     assert shop.start().wait() == 0, shop.output()
@@ -276,11 +291,11 @@ def test_only_messages_of_finished_iterations_are_dropped(tmp_path: Path, kind: 
         exchanges["shop"].put_all(messages)
         owner = exchanges["payco" if kind == "gateway" else "shop"]
         folder = tmp_path / ("payco/storage/inbox" if kind == "gateway" else "shop/outbox/payco")
-        assert files_below(folder) == sorted(m.key.path for m in messages)
+        assert stored_messages(folder) == sorted(m.key.path for m in messages)
         assert owner.drop_messages(run, before=2) == 4
         remaining = [m for m in messages if m.key.address.run == "other" or m.key.address.iteration == 2]
-        assert files_below(folder) == sorted(m.key.path for m in remaining)
+        assert stored_messages(folder) == sorted(m.key.path for m in remaining)
         assert owner.drop_messages(run, before=2) == 0
         assert owner.drop_messages(run) == 2
-        assert files_below(folder) == sorted(m.key.path for m in remaining if m.key.address.run == "other")
+        assert stored_messages(folder) == sorted(m.key.path for m in remaining if m.key.address.run == "other")
         assert owner.drop_messages("unknown") == 0

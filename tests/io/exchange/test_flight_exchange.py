@@ -1,6 +1,5 @@
 """The exchange through gateways: retries, restarts, and peers that do not answer."""
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,19 +15,14 @@ from support.fault_injection import (
     PATIENCE,
     ChainWorld,
     chain_message,
-    files_below,
     make_chain_world,
-    open_exchanges,
-    parts_of,
-    raw_client,
-    send_raw,
     shop_exchange,
-    wait_for,
+    stored_messages,
 )
+from support.raw_messages import parts_of, raw_client, send_raw
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.exchange.flight_exchange import FlightExchange
-from veilmeans.io.exchange.flight_streams import FlightStreams
 from veilmeans.schemas.errors import PeerError, RefusedError
 from veilmeans.schemas.message import Header
 
@@ -60,30 +54,7 @@ def test_threads_that_share_an_exchange_survive_a_restart_of_the_peers_gateway(
         with open_gateway(payco):
             errors = [future.exception(PATIENCE) for future in sent]
     assert errors == [None] * 99
-    assert files_below(payco.storage_folder.inbox) == [each.key.path for each in messages]
-
-
-def test_a_thread_that_connects_anew_leaves_the_others_their_connection(
-    world: ChainWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put, calls, connected_anew = FlightStreams.put, [], threading.Event()
-
-    def staged(*arguments: object) -> None:
-        """The first call has its client and waits; the second fails; the third has connected anew."""
-        calls.append(arguments)
-        if len(calls) == 1:
-            assert connected_anew.wait(PATIENCE)
-        elif len(calls) == 2:
-            raise flight.FlightUnavailableError("for a test")
-        put(*arguments)
-        connected_anew.set()
-
-    monkeypatch.setattr(FlightStreams, "put", staged)
-    with open_exchanges(world) as exchanges, ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(exchanges["shop"].put_all, [chain_message(number=1)])
-        wait_for(lambda: len(calls) == 1)
-        exchanges["shop"].put_all([chain_message(number=2)])
-        assert slow.exception(PATIENCE) is None
+    assert stored_messages(payco.storage_folder.inbox) == [each.key.path for each in messages]
 
 
 def test_an_absent_gateway_is_named_after_the_timeout(world: ChainWorld) -> None:
@@ -132,7 +103,7 @@ def test_a_message_over_the_limit_is_refused_before_it_is_sent(world: ChainWorld
     with open_gateway(world.configs["payco"]) as gateway:
         with pytest.raises(RefusedError, match="from shop to payco has 64,000,001 bytes"):
             open_exchange(shop).put_all([chain_message(number=1), large])
-        assert files_below(gateway.inbox.folder) == []
+        assert stored_messages(gateway.inbox.folder) == []
     close_exchange(shop)
 
 

@@ -4,6 +4,7 @@ A hostile peer has the right certificate and a client of its own.
 """
 
 import json
+import os
 import struct
 import threading
 import time
@@ -19,19 +20,15 @@ import pytest
 from support.fault_injection import (
     PATIENCE,
     ChainWorld,
-    Part,
     chain_message,
     files_below,
-    label,
     make_chain_world,
-    parts_of,
-    raw_client,
     send_first_part,
-    send_raw,
     shop_exchange,
     start_process,
     wait_for,
 )
+from support.raw_messages import Part, label, parts_of, raw_client, send_raw
 from veilmeans.io.exchange import connections
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
@@ -247,14 +244,17 @@ def test_a_sender_that_dies_in_the_middle_of_a_message_does_not_end_the_run(worl
 def test_a_full_disk_under_a_gateway_is_reported_at_both_sides(
     world: ChainWorld, payco: Exchange, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Small messages go to a log, large ones to files."""
     exchange = shop_exchange(world)
-    open_path = Path.open
+    open_path, full_device = Path.open, os.open("/dev/full", os.O_RDWR)
 
     def full(self: Path, mode: str = "r", *others: object) -> object:
         return open_path(Path("/dev/full") if self.suffix == ".part" else self, mode, *others)
 
+    write = os.pwrite
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", full)
+        patched.setattr(os, "pwrite", lambda _, *arguments: write(full_device, *arguments))
         for size in (100, 1_000_000):
             with pytest.raises(StorageError, match=r"gateway of payco .* is full"):
                 exchange.put_all([Outgoing(SENT.key, pa.py_buffer(bytes(size)))])

@@ -1,16 +1,21 @@
 """The inbox: a message is stored completely or not at all, and two different ones never under one key."""
 
 import errno
+import os
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
-from support.fault_injection import PATIENCE, chain_message, files_below
-from veilmeans.io.exchange.exchange import Outgoing
+from support.fault_injection import PATIENCE, chain_message, stored_messages
+from veilmeans.io.exchange.exchange import HANDSHAKE, Outgoing
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import Header, MessageKey
@@ -51,7 +56,7 @@ def test_a_message_is_found_once_it_is_committed(inbox: MessageStore) -> None:
     payload = inbox.find(SENT.key)
     assert payload is not None
     assert payload.equals(SENT.payload)
-    assert files_below(inbox.folder) == [SENT.key.path]
+    assert stored_messages(inbox.folder) == [SENT.key.path]
 
 
 def test_a_thread_that_waits_is_woken_by_a_message_and_by_a_refusal(inbox: MessageStore) -> None:
@@ -68,7 +73,7 @@ def test_a_thread_that_waits_is_woken_by_a_message_and_by_a_refusal(inbox: Messa
 def test_a_message_longer_than_announced_is_refused(inbox: MessageStore, size: int) -> None:
     with pytest.raises(RefusedError, match="longer than"):
         receive(inbox, SENT, Header(size, Header.of(SENT.payload).digest))
-    assert files_below(inbox.folder) == []
+    assert stored_messages(inbox.folder) == []
 
 
 def test_a_truncated_or_altered_message_is_refused(inbox: MessageStore) -> None:
@@ -76,7 +81,7 @@ def test_a_truncated_or_altered_message_is_refused(inbox: MessageStore) -> None:
     for message, header in ((half, Header.of(SENT.payload)), (SENT, Header(SENT.payload.size, bytes(32)))):
         with pytest.raises(RefusedError, match="from shop to payco"):
             receive(inbox, message, header)
-    assert files_below(inbox.folder) == []
+    assert stored_messages(inbox.folder) == []
 
 
 def test_the_same_message_again_is_ignored_and_another_is_refused_unless_it_is_replaceable(inbox: MessageStore) -> None:
@@ -84,8 +89,10 @@ def test_the_same_message_again_is_ignored_and_another_is_refused_unless_it_is_r
     receive(inbox, SENT)
     with pytest.raises(RefusedError, match="shop sent two different messages"):
         receive(inbox, other(1))
-    receive(inbox, other(2), replaceable=True)
-    assert inbox.header(SENT.key) == Header.of(other(2).payload)
+    replaceable = Outgoing.of(replace(SENT.key, address=replace(SENT.key.address, stage=HANDSHAKE)), {"e": np.zeros(1)})
+    for value in (1, 2):
+        receive(inbox, replace(other(value), key=replaceable.key), replaceable=True)
+    assert inbox.header(replaceable.key) == Header.of(other(2).payload)
 
 
 def test_of_two_different_messages_at_the_same_time_one_is_refused(
@@ -114,15 +121,91 @@ def test_of_two_different_messages_at_the_same_time_one_is_refused(
         assert sorted(pool.map(put, [1, 2])) == ["refused", "stored"]
 
 
+LARGE = Outgoing.of(SENT.key, {"e": np.arange(100_000, dtype=np.uint64)})
+
+
 @pytest.mark.parametrize("keep", [0, 30, 100])
-def test_a_message_torn_by_a_power_cut_is_refused_until_it_is_sent_again(inbox: MessageStore, keep: int) -> None:
-    receive(inbox, SENT)
-    file = inbox.folder / SENT.key.path
+def test_a_large_message_torn_by_a_power_cut_is_refused_until_it_is_sent_again(inbox: MessageStore, keep: int) -> None:
+    receive(inbox, LARGE)
+    file = inbox.folder / LARGE.key.path
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(RefusedError, match="truncated"):
+        inbox.find(LARGE.key)
+    receive(inbox, LARGE)
+    assert inbox.find(LARGE.key) is not None
+
+
+def test_a_small_message_that_the_disk_has_altered_is_refused_until_it_is_sent_again(inbox: MessageStore) -> None:
+    receive(inbox, SENT)
+    inbox.find(SENT.key)  # from now on it is read from the log
+    log = next(inbox.folder.rglob("*.log"))
+    damaged = bytearray(log.read_bytes())
+    damaged[-20] ^= 1
+    log.write_bytes(damaged)
+    with pytest.raises(RefusedError, match="altered"):
         inbox.find(SENT.key)
     receive(inbox, SENT)
-    assert inbox.find(SENT.key) is not None
+    for _ in range(2):
+        assert inbox.find(SENT.key) == SENT.payload
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.data())
+def test_a_process_killed_while_it_writes_leaves_all_complete_messages(numbers: list[int], data: st.DataObject) -> None:
+    """The log is cut at any byte; the next process finds what is complete and appends behind it."""
+    with tempfile.TemporaryDirectory() as folder:
+        inbox = MessageStore(Path(folder))
+        ends = {}
+        for number in dict.fromkeys(numbers):
+            receive(inbox, chain_message(number=number))
+            log = next(Path(folder).rglob("*.log"))
+            ends[number] = log.stat().st_size
+        cut = data.draw(st.integers(0, log.stat().st_size))
+        os.truncate(log, cut)
+        again = MessageStore(Path(folder))
+        for number, end in ends.items():
+            found = again.find(chain_message(number=number).key)
+            assert (found is not None) == (end <= cut)
+        for number in ends:
+            receive(again, chain_message(number=number))
+        last = MessageStore(Path(folder))
+        for number in ends:
+            assert last.find(chain_message(number=number).key) == chain_message(number=number).payload
+
+
+def test_a_shorter_message_leaves_nothing_of_the_one_that_a_killed_process_had_begun(inbox: MessageStore) -> None:
+    """Else the rest of a peer's payload could be read as a record of another sender."""
+    receive(inbox, SENT)
+    log = next(inbox.folder.rglob("*.log"))
+    with log.open("ab") as file:
+        file.write(log.read_bytes() * 3)
+    os.truncate(log, log.stat().st_size - 1)
+    again = MessageStore(inbox.folder)
+    short = Outgoing.of(chain_message(number=7).key, {"e": np.zeros(1, np.uint64)})
+    receive(again, short)
+    assert stored_messages(inbox.folder) == sorted([SENT.key.path, short.key.path])
+    assert MessageStore(inbox.folder).find(short.key) == short.payload
+
+
+def test_unread_messages_beyond_the_memory_for_them_are_read_from_the_log(
+    inbox: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox._unread, "_limit", 3000)
+    messages = [chain_message(number=number) for number in range(20)]
+    for each in messages:
+        receive(inbox, each)
+    assert inbox._unread._size <= 3000
+    for each in messages * 2:
+        assert inbox.find(each.key) == each.payload
+    assert inbox._unread._size == 0
+
+
+def test_a_thread_that_waits_can_be_interrupted(inbox: MessageStore) -> None:
+    interrupted = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(inbox.wait, SENT.key, PATIENCE, interrupted.is_set)
+        interrupted.set()
+        inbox.notify()
+        assert waiting.result(PATIENCE) is None
 
 
 def test_a_refusal_ends_a_run_until_it_is_forgotten(inbox: MessageStore) -> None:
@@ -139,23 +222,31 @@ def test_messages_of_finished_iterations_are_dropped(inbox: MessageStore) -> Non
     for each in messages:
         receive(inbox, each)
     assert inbox.drop_messages("test", before=2) == 4
-    assert files_below(inbox.folder) == sorted(each.key.path for each in messages[4:])
+    assert stored_messages(inbox.folder) == sorted(each.key.path for each in messages[4:])
     assert inbox.drop_messages("test", before=None) == 2
     assert inbox.drop_messages("unknown", before=None) == 0
 
 
+@pytest.mark.parametrize("sent", [SENT, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("step", ["mkdir", "open", "replace"])
-def test_a_disk_full_at_any_step_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_disk_full_at_any_step_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, sent: Outgoing
+) -> None:
     inbox = MessageStore(tmp_path)
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, step, fail)
-    with pytest.raises(StorageError, match=f"{tmp_path} is full"):
-        receive(inbox, SENT)
-    with pytest.raises(StorageError, match="is full"):
-        inbox.refuse("test", RefusedError("a reason"))
+    with monkeypatch.context() as full:
+        full.setattr(Path, step, fail)
+        full.setattr(os, {"mkdir": "mkdir", "open": "open", "replace": "pwrite"}[step], fail)
+        with pytest.raises(StorageError, match=f"{tmp_path} is full"):
+            receive(inbox, sent)
+        with pytest.raises(StorageError, match="is full"):
+            inbox.refuse("test", RefusedError("a reason"))
+    inbox.forget_refusal("test")
+    receive(inbox, sent)
+    assert inbox.find(sent.key) == sent.payload
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.error_sentence import error_sentence
-from support.fault_injection import PATIENCE, chain_message, parts_of, send_raw
+from support.fault_injection import PATIENCE, chain_message, stored_messages
+from support.raw_messages import parts_of, send_raw
 from support.unusual_certificates import FUTURE, PAST, unusual_identity
 from veilmeans.crypto.certificates import Identity, fingerprint, make_identity
 from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
@@ -46,7 +47,7 @@ def put(identity: Identity, address: str, payco: bytes = PAYCO.certificate, time
 def test_pinned_certificates_connect(tmp_path: Path) -> None:
     with gateway_of(PAYCO, SHOP.certificate, tmp_path) as address:
         put(SHOP, address)
-    assert len(list(tmp_path.rglob("*.msg"))) == 1
+    assert len(stored_messages(tmp_path)) == 1
 
 
 def test_a_client_without_a_certificate_is_refused(tmp_path: Path) -> None:

@@ -18,16 +18,18 @@ from veilmeans.crypto.certificates import check_certificate, fingerprint
 from veilmeans.io.storage.triple_store import Manifest
 from veilmeans.pipelines import offline, train
 from veilmeans.pipelines.cli import main as cli
-from veilmeans.pipelines.cli.app import EXIT_CODES, SECTIONS, config_app
+from veilmeans.pipelines.cli.app import BRIEF, EXIT_CODES, SECTIONS, config_app
 from veilmeans.pipelines.local import demo
 from veilmeans.schemas import errors
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 
-TOP_LEVEL = [name for names in SECTIONS.values() for name in names]
-CONFIG_COMMANDS = ["set", "fill", "keys", "fingerprint", "predict"]
+SHOWN = [name for names in SECTIONS.values() for name in names]
+TOP_LEVEL = [*SHOWN, *BRIEF]
+CONFIG_COMMANDS = ["set", "fill", "keys", "fingerprint", "predict", "words"]
 COMMANDS = [[name] for name in TOP_LEVEL] + [["config", name] for name in CONFIG_COMMANDS]
 WITHOUT_CONFIG = (["init"], ["demo"], ["version"], ["config"], ["config", "keys"], ["config", "fingerprint"])
+CONFIG_BY_DEFAULT = (["invite"], ["join"], ["accept"], ["refuse"], ["propose"], ["config", "words"])
 MODULE = [sys.executable, "-m", "veilmeans"]
 
 
@@ -78,13 +80,14 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def test_help_is_one_screen_with_the_five_main_commands_first() -> None:
+def test_help_is_one_screen_with_the_main_commands_first() -> None:
     lines = output_of("--help").splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     named = [found[1] for line in lines if (found := re.match(r"  (\w+) {2,}\S", line))]
-    assert named[:5] == ["init", "inspect", "plan", "train", "results"]
-    assert named == TOP_LEVEL
+    assert named[:7] == ["init", "invite", "join", "inspect", "plan", "train", "results"]
+    assert named == SHOWN
+    assert any(line.startswith(f"  {', '.join(BRIEF)}:") for line in lines)
     assert any("--install-completion" in line for line in lines)
 
 
@@ -128,7 +131,9 @@ def test_the_version_is_printed() -> None:
     assert output_of("version") == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in WITHOUT_CONFIG], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [each for each in COMMANDS if each not in (*WITHOUT_CONFIG, *CONFIG_BY_DEFAULT)], ids=" ".join
+)
 def test_a_command_without_its_configuration_is_a_usage_error(command: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*command, *(["run=x"] if command[-1] == "set" else [])])
     assert result.exit_code == 2

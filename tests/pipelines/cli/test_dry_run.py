@@ -18,7 +18,7 @@ from veilmeans.schemas.config import JobConfig
 
 DRY = (
     "init", "config set", "config fill", "config keys", "config predict", "gateway", "prepare", "offline", "train",
-    "predict", "reveal", "report", "demo",
+    "predict", "reveal", "report", "demo", "invite", "join", "accept", "refuse", "propose",
 )  # fmt: skip
 Ended = Callable[..., tuple[int, str]]
 
@@ -90,6 +90,29 @@ def test_init(tmp_path: Path, ended: Ended) -> None:
     ended(*line)
     assert listed == sorted(f"would write {file}" for file in (tmp_path / "trial").rglob("*") if file.is_file())
     assert ended(*line) == ended(*line, "--dry-run")
+
+
+def test_files_between_companies(tmp_path: Path, ended: Ended) -> None:
+    own = {name: ["--config", str(tmp_path / name / "config.yaml")] for name in ("payco", "shop")}
+    sent = {kind: str(tmp_path / file) for kind, file in (
+        ("invitation", "payco/payco-invitation.json"), ("reply", "shop/shop-reply.json"),
+        ("proposal", "payco/payco-proposal.json"), ("answer", "shop/shop-answer.json"),
+    )}  # fmt: skip
+    size = ["--rows", "9", "--columns", "2"]
+    for name, line in (
+        ("payco", ["invite", "--name", "payco", "--with", "shop", "--clusters", "3", "--address", "a:1", *size]),
+        ("shop", ["join", sent["invitation"], "--address", "b:2", "--yes", *size]),
+        ("payco", ["accept", sent["reply"]]),
+        ("payco", ["propose", "kmeans.clusters=4"]),
+        ("shop", ["accept", sent["proposal"], "--yes"]),
+        ("payco", ["accept", sent["answer"]]),
+        ("shop", ["propose", "kmeans.clusters=2"]),
+        ("payco", ["refuse", str(tmp_path / "shop/shop-proposal.json")]),
+    ):  # fmt: skip
+        assert "would " in dry_run(tmp_path, *line, *own[name])
+        assert ended(*line, *own[name])[0] == 0
+        if line[0] != "propose" and line[0] != "invite":  # a file is used once
+            assert ended(*line, *own[name]) == ended(*line, *own[name], "--dry-run")
 
 
 def test_set_and_fill(tmp_path: Path, ended: Ended) -> None:

@@ -20,7 +20,7 @@ from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
-from veilmeans.schemas.handshake_terms import Terms
+from veilmeans.schemas.handshake_terms import PROTOCOL_VERSION, Terms
 from veilmeans.schemas.message import MessageKey
 
 Change = Callable[[JobConfig], JobConfig]
@@ -86,6 +86,10 @@ def with_beam(**fields: int) -> Change:
     return lambda config: config.model_copy(update={"beam": config.beam.model_copy(update=fields)})
 
 
+def with_link(**fields: float) -> Change:
+    return lambda config: config.model_copy(update={"link": config.link.model_copy(update=fields)})
+
+
 def with_triples(**fields: Any) -> Change:
     return lambda config: config.model_copy(update={"triples": config.required_triples.model_copy(update=fields)})
 
@@ -104,8 +108,11 @@ DIFFERENCES: dict[str, tuple[Change, str, str]] = {
     "dealer": (with_field(dealer=None), "notary", "not set"),
     "beam.rows_per_shard": (with_beam(rows_per_shard=7), "65,536", "7"),
     "beam.values_per_column_shard": (with_beam(values_per_column_shard=9), "262,144", "9"),
+    "link.rate_mbps": (with_link(rate_mbps=20), "1,000", "20"),
+    "link.round_trip_ms": (with_link(round_trip_ms=40), "0.5", "40"),
     "kmeans.id": (with_job(id=None), "set", "not set"),
     "kmeans.clusters": (with_job(clusters=2000), "2", "2,000"),
+    "kmeans.assignment": (with_job(assignment="tree"), "auto", "tree"),
     "kmeans.rows": (with_job(rows=9_998), "5", "9,998"),
     "triples.store": (with_triples(store="november"), "october", "november"),
 }
@@ -134,11 +141,11 @@ def test_another_protocol_version_is_named_before_any_other_difference(
     configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payco = training_terms(configs["payco"])
-    monkeypatch.setattr(agreed_terms, "PROTOCOL_VERSION", 2)
+    monkeypatch.setattr(agreed_terms, "PROTOCOL_VERSION", 99)
     shop = training_terms(with_job(clusters=99)(configs["shop"]))
     received = training_handshake(configs, {"payco": payco, "shop": shop})
-    assert received["payco"].startswith(difference("protocol version", "1", "2", "shop"))
-    assert received["shop"].startswith(difference("protocol version", "2", "1", "payco"))
+    assert received["payco"].startswith(difference("protocol version", str(PROTOCOL_VERSION), "99", "shop"))
+    assert received["shop"].startswith(difference("protocol version", "99", str(PROTOCOL_VERSION), "payco"))
 
 
 def test_a_digest_of_the_ids_is_announced_to_each_peer_under_another_key(tmp_path: Path) -> None:
@@ -161,6 +168,8 @@ STORE: dict[str, tuple[Change, str, str]] = {
     "dealer": (with_field(dealer="bank"), "notary", "bank"),
     "beam.rows_per_shard": (with_beam(rows_per_shard=7), "65,536", "7"),
     "beam.values_per_column_shard": (with_beam(values_per_column_shard=9), "262,144", "9"),
+    "link.rate_mbps": (with_link(rate_mbps=20), "1,000", "20"),
+    "link.round_trip_ms": (with_link(round_trip_ms=40), "0.5", "40"),
     "kmeans.rows": (with_job(rows=6000), "5", "6,000"),
     "triples.runs": (with_triples(runs=3), "1", "3"),
     "triples.iterations": (with_triples(iterations=20), "1", "20"),

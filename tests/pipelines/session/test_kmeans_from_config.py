@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from support.config_mistakes import config, mistake
 from support.config_text import gateway
-from support.kmeans_in_memory import horizontal, kmeans_for, vertical
+from support.kmeans_in_memory import config_for, horizontal, kmeans_for, vertical
 from support.worlds import changed_config
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
@@ -20,7 +20,7 @@ from veilmeans.pipelines.session.kmeans_from_config import (
     store_iterations,
     traced_job,
 )
-from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config import JobConfig, LinkConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import NormaliseConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
@@ -40,9 +40,9 @@ def test_comparisons_are_as_wide_as_distances_can_differ_and_no_wider(normalise:
     ends = fixed.encode(np.array([[low - BEYOND] * d, [high + BEYOND] * d]))
     kmeans = kmeans_for(horizontal((1, 1), d, 1), 2, normalise, tol=0)
     difference = farthest(ends)
-    assert difference < 2 ** (kmeans.tree.compare_bits - 1)
+    assert difference < 2 ** (kmeans.assignment.compare_bits - 1)
     if high - low > 1:
-        assert difference >= 2 ** (kmeans.tree.compare_bits - 3)
+        assert difference >= 2 ** (kmeans.assignment.compare_bits - 3)
 
 
 def farthest(ends: ring.Ring) -> int:
@@ -56,7 +56,7 @@ def farthest(ends: ring.Ring) -> int:
 
 @given(methods, st.integers(1, 4))
 def test_bits_are_dropped_to_make_words_of_32(normalise: NormaliseConfig, d: int) -> None:
-    tree = kmeans_for(vertical(10, (d, 0), 10), 2, normalise, tol=0).tree
+    tree = kmeans_for(vertical(10, (d, 0), 10), 2, normalise, tol=0).assignment
     assert 0 <= tree.drop <= 20
     if tree.drop:
         assert tree.compare_bits - tree.drop == 32
@@ -76,9 +76,9 @@ def test_bits_are_dropped_to_make_words_of_32(normalise: NormaliseConfig, d: int
     ],
 )
 def test_widths_of_comparisons(normalise: NormaliseConfig, features: int, bits: int, drop: int) -> None:
-    tree = kmeans_for(vertical(10, (1, features - 1), 10), 2, normalise, tol=0).tree
+    tree = kmeans_for(vertical(10, (1, features - 1), 10), 2, normalise, tol=0).assignment
     assert (tree.compare_bits, tree.drop) == (bits, drop)
-    assert kmeans_for(vertical(10, (1, features - 1), 10), 2, normalise, tol=0, drop_bits=0).tree.drop == 0
+    assert kmeans_for(vertical(10, (1, features - 1), 10), 2, normalise, tol=0, drop_bits=0).assignment.drop == 0
 
 
 @given(st.integers(1, 2**30 - 1), methods)
@@ -171,9 +171,9 @@ def test_the_store_has_a_shard_for_each_column_shard() -> None:
     assert (one.store_shards, plan.store_shards) == (1, 3)
     assert plan.digest() != one.digest()
     steps = [{stage.split(".")[0] for stage in plan.needs(shard, 0)} for shard in range(3)]
-    assert steps[1] == steps[2] == {"norms", "quotient"}
-    assert steps[0] >= {"norms", "quotient", "reciprocal", "finish", "distance"}
-    assert {stage.split(".")[0] for stage in plan.needs(2, 1)} == {"quotient"}
+    assert steps[1] == steps[2] == {"norms", "numerator", "quotient"}
+    assert steps[0] >= {"norms", "quotient", "scale", "refine", "distance"}
+    assert {stage.split(".")[0] for stage in plan.needs(2, 1)} == {"norms", "numerator", "quotient"}
 
 
 def test_the_plan_is_for_all_shards_and_iterations() -> None:
@@ -195,3 +195,33 @@ OTHERS: list[dict[str, Any]] = [
     {"reveal": {"inertia": ["shop"]}},
 ]
 """Jobs that need different triples."""
+
+
+@pytest.mark.parametrize(
+    ("link", "method", "radices", "most"),
+    [
+        (LinkConfig(), "pairs", (3, 3, 4), 210e6),
+        (LinkConfig(rate_mbps=20, round_trip_ms=40), "tree", (4, 4, 2), 150e6),
+    ],
+)
+def test_the_assignment_follows_the_link_and_many_rows_need_few_bytes(
+    link: LinkConfig, method: str, radices: tuple[int, ...], most: float
+) -> None:
+    """Ten iterations of 10^5 rows, 2 columns, 5 clusters, both ways."""
+    job = config_for(vertical(100_000, (1, 1), 65_536), 5, products="beaver").model_copy(update={"link": link})
+    kmeans = kmeans_steps(job)
+    assert (kmeans.assignment.method, kmeans.assignment.radices) == (method, radices)
+    traced = trace_job(kmeans)
+    iteration = [step for step in traced.steps if step.when == "iteration"]
+    assert sum(10 * count * sum(each.sent) for step in iteration for count, each in traced.stage_counts(step)) <= most
+
+
+def test_a_configured_assignment_is_kept_and_the_store_is_made_for_it() -> None:
+    layout = vertical(100, (1, 1), 100)
+    jobs = {method: config_for(layout, 5, assignment=method) for method in ("auto", "pairs", "tree")}
+    assert {name: kmeans_steps(job).assignment.method for name, job in jobs.items()} == {
+        "auto": "pairs",
+        "pairs": "pairs",
+        "tree": "tree",
+    }
+    assert job_digest(jobs["auto"]) == job_digest(jobs["pairs"]) != job_digest(jobs["tree"])

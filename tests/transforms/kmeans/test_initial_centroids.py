@@ -185,9 +185,8 @@ def test_the_squares_of_all_parties_add_up(tmp_path: Path, layout: Layout) -> No
 def test_squares_that_do_not_fit_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where so much is summed nobody may ask for the inertia, so nothing depends on it."""
     (data, _) = prepared(tmp_path, LAYOUTS["vertical, 2"])
-    monkeypatch.setattr(
-        start, "own_normalised_rows", lambda _: iter([csr_array(np.full((2, 2), 2.0**22)), csr_array([[1.5]])])
-    )
+    shards = [np.full(4, 2.0**22), np.array([1.5]), np.zeros(0)]
+    monkeypatch.setattr(start, "read_values", lambda _, shard: fixed.encode(shards[shard]))
     np.testing.assert_array_equal(own_sum_of_squares(data), np.array([(2**66 + 9 * 2**18) % 2**64], np.uint64))
 
 

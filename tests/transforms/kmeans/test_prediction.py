@@ -78,7 +78,7 @@ def test_rows_get_the_nearest_centroid_under_encryption(vertically: bool, partie
 @given(d=st.integers(1, 300), margin=st.floats(0, 50), seed=st.integers(0, 99))
 def test_comparisons_have_room_for_the_farthest_row(d: int, margin: float, seed: int) -> None:
     """Two distances of a row differ by less than half the range of the comparison, centroids at either end of it."""
-    tree = prediction_steps(horizontal((1, 0), d, 1), 2, margin).tree
+    tree = prediction_steps(horizontal((1, 0), d, 1), 2, margin).assignment
     ends = np.random.default_rng(seed).integers(0, 2, d)
     farthest = np.where(ends, 1 + margin, -margin)
     centroids = np.array([ends, 1 - ends], np.float64)
@@ -95,6 +95,7 @@ def test_a_prediction_runs_half_an_iteration(products: str) -> None:
     assert [step.name for step in trace_job(kmeans, policy=policy).steps] == [
         first,
         "distance",
+        "norms",
         "assign",
         "reveal-assignments",
     ]

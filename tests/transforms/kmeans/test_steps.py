@@ -11,7 +11,7 @@ from veilmeans.transforms.kmeans.steps import step_name
 from veilmeans.transforms.rounds.executor import Over
 
 LAYOUTS = (vertical(5, (2, 3), 4), horizontal((3, 2, 1), 2, 4))
-ITERATION = ("distance", "assign", "update", "reciprocal", "quotient", "finish")
+ITERATION = ("distance", "norms", "assign", "stop", "update", "scale", "numerator", "refine", "quotient")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["vertical", "horizontal"])
@@ -22,7 +22,7 @@ def test_every_step_comes_after_those_whose_output_it_uses(layout: Layout, produ
     for step in trace_job(kmeans_for(layout, k, products=products)).steps:
         assert set(step.after) <= seen
         seen.add(step.name)
-    assert seen.issuperset({"norms", *ITERATION})
+    assert seen.issuperset(ITERATION)
 
 
 def test_steps_for_ciphertexts_are_there_where_an_engine_needs_them() -> None:
@@ -38,16 +38,32 @@ def test_statistics_come_first_and_openings_last() -> None:
     names = list(steps)
     assert (names[0], names[-2:]) == ("extremes", ["reveal-assignments", "reveal-centroids"])
     assert steps["operand"].after == steps["norms"].after == ("extremes",)
-    assert steps["reveal-assignments"].after == ("assign", "finish")
-    assert [step.when for step in steps.values()] == ["once"] * 3 + ["iteration"] * 6 + ["end"] * 2
+    assert "assign" in steps["reveal-assignments"].after
+    when = ["once"] * 2 + ["iteration"] * 3 + ["later"] + ["iteration"] * 5 + ["last"] * 2 + ["end"] * 2
+    assert [step.when for step in steps.values()] == when
 
 
-def test_a_step_says_what_it_waits_for_and_sends() -> None:
+def test_a_step_says_what_it_waits_for() -> None:
     steps = {step.name: step for step in trace_job(kmeans_for(LAYOUTS[0], 3, products="beaver")).steps}
-    assert steps["distance"].after == ("operand", "norms")
-    assert steps["update"].after == ("assign", "operand")
-    assert steps["quotient"].after == ("update", "reciprocal", "norms")
-    assert (steps["quotient"].over, steps["finish"].over) == (Over.COLUMNS, Over.ONE)
+    assert steps["distance"].after == ("operand",)
+    assert steps["assign"].after == ("distance", "norms")
+    assert steps["stop"].after == ("norms",)
+    assert steps["update"].after == ("assign", "stop", "operand")
+    assert steps["quotient"].after == ("numerator", "refine")
+    assert (steps["quotient"].over, steps["scale"].over) == (Over.COLUMNS, Over.ONE)
+
+
+def test_steps_beside_each_other_run_in_lock_step() -> None:
+    steps = trace_job(kmeans_for(LAYOUTS[0], 3, products="beaver")).steps
+    groups = [step.beside for step in steps if step.when in ("iteration", "later")]
+    lanes = [("distance", "norms"), ("assign", "stop"), ("update", "scale"), ("numerator", "refine"), ("quotient",)]
+    assert list(dict.fromkeys(groups)) == lanes
+    before_stop = [step.name for step in steps if step.before_stop]
+    assert before_stop == ["distance", "norms", "assign", "stop"]
+
+
+def test_a_step_says_what_it_sends() -> None:
+    steps = {step.name: step for step in trace_job(kmeans_for(LAYOUTS[0], 3, products="beaver")).steps}
     assert steps["operand"].message_contents == ["X − U"]
 
 

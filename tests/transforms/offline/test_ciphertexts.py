@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.fault_injection import stored_messages
 from support.parties import InMemoryExchange, file_mode, in_parallel
 from support.run_results import file_contents, keep_messages
 from support.worlds import BOTH, DEALER, World, blobs, changed_config, make_world, run_in_threads, tables
@@ -262,7 +263,8 @@ def test_only_key_files_contain_secrets(run: OfflineRun) -> None:
     """Search all files of all three members after offline phase and training, all their messages included."""
     forms = secret_forms(run.trained)
     files = [file for file in sorted(run.trained.folder.rglob("*")) if file.is_file()]
-    stages = {file.parent.name for file in files if file.suffix == ".msg"}
+    inboxes = [config.storage_folder.inbox for config in run.trained.configs.values()]
+    stages = {Path(message).parent.name for inbox in inboxes for message in stored_messages(inbox)}
     assert {"offline.key", "distance.00.cross", "unmask.00.unmask"} <= stages
     stores = [store(run.trained, name) for name in BOTH]
     key_files = {file for folder in stores for file in (folder.he_key, folder.he_seed)}

@@ -25,7 +25,7 @@ def bit_shares(values: list[int], count: int, seed: int = 99) -> list[Array]:
     """Share packed bits by XOR; the shares of the padding are not zero."""
     packed = bits.pack(np.array(values, np.uint8))
     rng = np.random.default_rng(seed)
-    shares = [rng.integers(0, 256, packed.size, np.uint8) for _ in range(count - 1)]
+    shares = [rng.integers(0, 2**64, packed.size, np.uint64) for _ in range(count - 1)]
     return [*shares, reduce(np.bitwise_xor, shares, packed)]
 
 
@@ -101,7 +101,7 @@ def test_b2a_of_all_packed_bits_converts_the_padding_too(tmp_path: Path, size: i
     outcome = run_rounds((b2a("b", None, "a"),), count, tmp_path, bit)
     assert outcome.names() == {"b", "a"}
     packed = outcome.xor("b")
-    assert outcome.total("a").tolist() == bits.unpack(packed, 8 * packed.size).tolist()
+    assert outcome.total("a").tolist() == bits.unpack(packed, 64 * packed.size).tolist()
     np.testing.assert_array_equal(bits.unpack(packed, size), bit)
-    (stage,) = trace(Protocol("p", (b2a("b", None, "a"),)), [{"b": (packed.shape, "uint8")}] * count)
-    assert [need.kind for need in stage.needs] == [DaBit(count, 8 * packed.size)]
+    (stage,) = trace(Protocol("p", (b2a("b", None, "a"),)), [{"b": (packed.shape, "uint64")}] * count)
+    assert [need.kind for need in stage.needs] == [DaBit(count, 64 * packed.size)]

@@ -7,7 +7,7 @@ import pytest
 
 from support.primitive_checks import PARTIES, run_on_shares
 from veilmeans.crypto import fixed_point as fixed
-from veilmeans.transforms.primitives.divide import Division, divide, reciprocal
+from veilmeans.transforms.primitives.divide import Division, numerator, quotient, refine, scale
 
 LARGEST = 5_000_000
 BITS = LARGEST.bit_length()
@@ -19,17 +19,17 @@ def largest_error(
     """Compute the largest error of numerator / count, against float64."""
     rng = np.random.default_rng(7)
     means, before = (rng.uniform(-bound, bound, (counts.size, 2)) for _ in range(2))
-    numerator = np.rint(means * counts[:, None] * 2**20).astype(np.int64)
+    sums = np.rint(means * counts[:, None] * 2**20).astype(np.int64)
     magnitude = 20 + int(np.ceil(np.log2(bound)))
     division = Division(BITS, magnitude)
-    protocol = reciprocal(division, parties) + divide(division)
+    protocol = scale(division, parties) + refine(division) + numerator(division) + quotient(division)
     outcome = run_on_shares(
-        protocol, parties, folder, s=numerator.view(np.uint64), n=counts.view(np.uint64), mu=fixed.encode(before)
+        protocol, parties, folder, s=sums.view(np.uint64), n=counts.view(np.uint64), mu=fixed.encode(before)
     )
-    assert outcome.names() == {"n", "mu", "new"}
+    assert outcome.names() == {"n", "mu"}
     divisors = np.maximum(counts, 1)[:, None]
-    expected = np.where(counts[:, None] > 0, numerator / 2**20 / divisors, fixed.decode(fixed.encode(before)))
-    return float(np.abs(fixed.decode(outcome.total("new")) - expected).max())
+    expected = np.where(counts[:, None] > 0, sums / 2**20 / divisors, fixed.decode(fixed.encode(before)))
+    return float(np.abs(fixed.decode(outcome.total("mu")) - expected).max())
 
 
 @pytest.mark.parametrize("count", PARTIES)

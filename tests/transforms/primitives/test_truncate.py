@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.primitive_checks import PARTIES, run_on_shares, to_ring_elements
-from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
+from veilmeans.transforms.primitives.truncate import Truncation, truncate
 
 
 def values(seed: int) -> list[int]:
@@ -28,14 +28,18 @@ def test_truncation_is_the_floor_or_one_more(tmp_path: Path, shift: int, count: 
 
 
 @pytest.mark.parametrize("count", PARTIES)
-@pytest.mark.parametrize("shift", [1, 2, 19, 20, 31, 32, 33, 40, 61])
-def test_exact_truncation_rounds_to_the_nearest(tmp_path: Path, shift: int, count: int) -> None:
-    room = 2**62 - 2 ** (shift - 1)
-    x = [max(-(2**62), min(v, room - 1)) for v in values(shift)]
-    outcome = run_on_shares(truncate_exactly(Truncation("x", shift)), count, tmp_path, x=to_ring_elements(x))
+@pytest.mark.parametrize("shift", [1, 20, 33, 61])
+def test_multiples_are_truncated_exactly_and_zero_stays_zero(tmp_path: Path, shift: int, count: int) -> None:
+    x = [0, *(v >> shift << shift for v in values(shift))]
+    outcome = run_on_shares(truncate(Truncation("x", shift)), count, tmp_path, x=to_ring_elements(x))
     assert outcome.names() == {"x"}
-    expected = [(v + 2 ** (shift - 1)) >> shift for v in x]
-    assert outcome.total("x").view(np.int64).tolist() == expected
+    assert outcome.total("x").view(np.int64).tolist() == [v >> shift for v in x]
+
+
+def test_truncation_is_right_on_average(tmp_path: Path) -> None:
+    x = [3] * 4096
+    outcome = run_on_shares(truncate(Truncation("x", 2)), 2, tmp_path, x=to_ring_elements(x))
+    assert outcome.total("x").mean() == pytest.approx(0.75, abs=0.05)
 
 
 def test_impossible_shifts_are_refused() -> None:

@@ -1,13 +1,23 @@
 """The randomness of a round: own masks, and shares of every kind of correlation."""
 
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from veilmeans.crypto import ring
-from veilmeans.crypto.correlations import And, DaBit, Inject, Kind, MatMul, Mul, Operand, PairAnd, Trunc, find_part
+from veilmeans.crypto.correlations import (
+    BitProducts,
+    DaBit,
+    Inject,
+    Kind,
+    MatMul,
+    Mul,
+    Operand,
+    ProductGroups,
+    Trunc,
+    find_part,
+)
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
@@ -21,13 +31,14 @@ from veilmeans.transforms.rounds.trace import ShapeRecorder
 HERE = Address("run", 0, "multiply.00.multiply", 4)
 SHAPE = (5, 2)
 FIXED = "cross.00.mask"
+PRODUCTS = (ProductGroups(2, 2, ((((0,), (1,)),),)), ProductGroups(1, 4, ((((0,), (1,)), ((1, 3), (2,))),)))
 KINDS: dict[str, Kind] = {
     "mul of 2": Mul(2, SHAPE),
     "mul of 3": Mul(3, SHAPE),
     "mul of 4": Mul(4, SHAPE),
-    "and of 2": And(2, SHAPE),
-    "and of 3, twice": And(3, SHAPE, np.uint64, outputs=2),
-    "pairand": PairAnd(SHAPE, np.uint64),
+    "bits of 2": BitProducts(2, 2, PRODUCTS),
+    "bits of 3": BitProducts(3, 2, PRODUCTS),
+    "known bits": BitProducts(2, 2, PRODUCTS, known=True),
     "inject of 2": Inject(2, 13),
     "inject of 4": Inject(4, 8),
     "dabit": DaBit(3, 9),
@@ -85,13 +96,6 @@ def test_triples_of_all_parties_multiply(tmp_path: Path, parties: int) -> None:
     assert len({part.tobytes() for arrays in shares.values() for part in arrays}) == 3 * parties
 
 
-def test_one_left_operand_serves_several_bit_vectors(tmp_path: Path) -> None:
-    shares = shares_of(stores(tmp_path, 2, And(2, SHAPE, outputs=2)), And(2, SHAPE, outputs=2))
-    a, b0, b1, c0, c1 = (reduce(np.bitwise_xor, shares[part]) for part in ("a", "b0", "b1", "c0", "c1"))
-    np.testing.assert_array_equal(c0, a & b0)
-    np.testing.assert_array_equal(c1, a & b1)
-
-
 def test_triples_are_the_same_when_the_store_is_opened_again(tmp_path: Path) -> None:
     kind = Mul(3, SHAPE)
     for i, run in enumerate(stores(tmp_path, 3, kind)):
@@ -144,10 +148,10 @@ def test_a_missing_correction_is_named(tmp_path: Path) -> None:
 
 
 def test_a_part_that_the_party_does_not_hold_is_refused(tmp_path: Path) -> None:
-    kind = PairAnd(SHAPE, np.uint8)
+    kind = BitProducts(2, 2, PRODUCTS, known=True)
     runs = stores(tmp_path, 3, kind)
-    for party, part in ((1, "a"), (0, "b"), (2, "c")):
-        with pytest.raises(ValueError, match=rf"party {party} .*pairand\.{part}"):
+    for party, part in ((1, "mask0"), (0, "mask1"), (2, "sums")):
+        with pytest.raises(ValueError, match=rf"party {party} .*bits\.{part}"):
             AddressedRandomness(party, b"", runs[party], HERE).correlated(kind, part)
 
 
@@ -184,12 +188,12 @@ def test_correlations_without_a_store_are_refused() -> None:
 def test_a_trace_records_needs_and_draws_nothing() -> None:
     recorder = ShapeRecorder()
     assert not recorder.uniform("a", SHAPE).any()
-    kind, bits = Mul(2, (3, 1)), And(2, (3,), np.uint8)
+    kind, bits = Mul(2, (3, 1)), BitProducts(2, 3, PRODUCTS)
     for part in "abc":
         share = recorder.correlated(kind, part)
         assert (share.shape, share.dtype) == ((3, 1), np.uint64)
         assert not share.any()
-    assert recorder.scoped("0/").scoped("1/").correlated(bits, "c0").dtype == np.uint8
+    assert recorder.scoped("0/").scoped("1/").correlated(bits, "sums").shape == (3, 3)
     assert list(recorder.needs) == [CorrelationNeed("", kind), CorrelationNeed("0/1/", bits)]
-    assert [need.label("a") for need in recorder.needs] == ["mul.a", "0/1/and.a"]
-    assert find_part(bits, "c0") == bits.determined_parts()[0]
+    assert [need.label("a") for need in recorder.needs] == ["mul.a", "0/1/bits.a"]
+    assert find_part(bits, "sums") == bits.determined_parts()[0]

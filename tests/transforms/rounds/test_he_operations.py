@@ -21,6 +21,7 @@ from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.ciphertexts import make_ciphertexts
+from veilmeans.transforms.rounds import forked_work
 from veilmeans.transforms.rounds.he_operations import HEOperations, PowerTableCache
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed
 
@@ -36,6 +37,7 @@ class HEPair:
     product: HEProductParameters
     seed: bytes = b"desk"
     fresh: bool = True
+    processes: int = 1
 
     @property
     def keyrings(self) -> tuple[Keyring, ...]:
@@ -49,16 +51,15 @@ class HEPair:
     def operations(self, party: int, counts: dict[str, int], encrypted: Ciphertexts | None = None) -> HEOperations:
         """A party's operations; `counts`: how many ciphertexts were made offline for each label."""
         tables = PowerTableCache(lambda *_: encrypted)  # type: ignore[arg-type, return-value]
-        return HEOperations(
-            self.keyrings[party], tables, 0, ADDRESS, lambda label: self.offline(party, label, counts[label])
-        )
+        take = lambda label: self.offline(party, label, counts[label])  # noqa: E731
+        return HEOperations(self.keyrings[party], tables, 0, ADDRESS, take, self.processes)
 
     def offline(self, party: int, label: str, count: int) -> Ciphertexts:
         """Make a party's ciphertexts of zeros (shop) or of masks (payco)."""
         masked = party == 0
         need = CiphertextNeed(label, party, 1, count, self.product, masked)
         if self.fresh or not masked:
-            return make_ciphertexts(need, self.keyrings[party], ADDRESS)
+            return make_ciphertexts(need, self.keyrings[party], ADDRESS, self.processes)
         with pytest.MonkeyPatch.context() as patch:
             ones = partial(np.full, fill_value=he.to_ciphertexts([mpz(1)], self.key.public.size)[0])
             patch.setattr(he, "encrypt_zeros", lambda key, random: ones(len(random), dtype=f"V{key.size}"))
@@ -170,3 +171,18 @@ def test_the_owner_of_the_key_cannot_find_a_row_by_its_randomness(step: str, nam
     pair = HEPair(PRODUCTS[name])
     assert all(rows_found(replace(pair, fresh=False), step))
     assert not any(rows_found(pair, step))
+
+
+@pytest.mark.parametrize("bits", [1, 9])
+@pytest.mark.parametrize("group", [1, 2])
+def test_forks_change_no_bit(bits: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products by tables and by multiplication alone, sums, encryptions and decryptions."""
+    monkeypatch.setattr(forked_work, "WORTH", 1)
+    x = csr_array(np.array([[1, 0, 5, -3], [0, 0, 0, 0], [1, 7, 0, 1]]).astype(np.uint64)) if bits > 1 else X
+    product = replace(parameters(group=group), magnitude=bits - 1)
+    alone, spread = (HEPair(product, processes=processes) for processes in (1, 3))
+    z, share = alone.distances(x)
+    for ours, theirs in zip((z, share, *alone.sums(x)), (*spread.distances(x), *spread.sums(x)), strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+    opened = [pair.operations(1, {}).decrypt(PEER, 0, product, z, x.shape[0]) for pair in (alone, spread)]
+    np.testing.assert_array_equal(*opened)

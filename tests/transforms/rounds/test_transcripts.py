@@ -31,19 +31,19 @@ from support.transcripts import (
 )
 from support.uniformity import LIMIT
 from veilmeans.crypto import prg, ring
-from veilmeans.crypto.correlations import And, Mul
+from veilmeans.crypto.bits import ONES, word_count
+from veilmeans.crypto.correlations import BitProducts, Mul, ProductGroups
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.a2b import a2b
-from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin
+from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
-from veilmeans.transforms.primitives.divide import Division, divide, reciprocal
+from veilmeans.transforms.primitives.divide import Division, numerator, quotient, refine, scale
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
 from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
-from veilmeans.transforms.primitives.truncate import Truncation, truncate, truncate_exactly
+from veilmeans.transforms.primitives.truncate import Truncation, truncate
 from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
@@ -61,7 +61,7 @@ def words(parties: int, secret: int, shape: tuple[int, ...] = (ROWS,)) -> list[r
 
 
 def packed(parties: int, secret: int, rows: int = ROWS) -> list[Array]:
-    return [np.full(-(-rows // 8), 0xFF if secret and i == 0 else 0, np.uint8) for i in range(parties)]
+    return [np.full(word_count(rows), ONES if secret and i == 0 else 0, np.uint64) for i in range(parties)]
 
 
 def of_rounds(name: str, *rounds: Round) -> Protocol:
@@ -88,12 +88,12 @@ def on_bits(parties: int, *rounds: Round) -> Case:
     )
 
 
-def on_distances(parties: int, k: int, tree: ArgminTree) -> Case:
+def on_distances(parties: int, k: int, how: Argmin) -> Case:
     def begin(secret: int, rows: int) -> list[Arrays]:
         rising = [words(parties, secret * (CONSTANT - 1000 * i), (rows,)) for i in range(k)]
         return states(d=[np.stack(each) for each in zip(*rising, strict=True)])
 
-    return Case(argmin(tree, k, parties), parties, begin)
+    return Case(argmin(how, k, parties), parties, begin)
 
 
 def on_matrices(parties: int) -> Case:
@@ -113,13 +113,26 @@ def on_matrices(parties: int) -> Case:
 def on_counts(parties: int) -> Case:
     def begin(secret: int, rows: int) -> list[Arrays]:
         return states(
-            s=words(parties, secret * 200 * 2**20, (rows, 1)),
+            s=words(parties, secret * 200 * 2**6, (rows, 1)),
             n=words(parties, secret * 200, (rows,)),
-            mu=words(parties, secret * 2**20, (rows, 1)),
+            mu=words(parties, secret * 2**6, (rows, 1)),
         )
 
-    division = Division(8, 24)
-    return Case((reciprocal(division, parties) + divide(division)).named("divide"), parties, begin)
+    division = Division(8, 6)
+    protocol = scale(division, parties) + refine(division) + numerator(division) + quotient(division)
+    return Case(protocol.named("divide"), parties, begin)
+
+
+def on_repeated_values(parties: int) -> Case:
+    """Three bits for each value, which is masked once."""
+
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        x = words(parties, secret * CONSTANT, (rows,))
+        several = [np.concatenate([each] * 3) for each in x]
+        return states(x=x, several=several, b=packed(parties, secret, 3 * rows))
+
+    step = inject("b", "x", "z", like="several", bit_target="t")
+    return Case(Protocol("inject", (step,)), parties, begin)
 
 
 CASES: dict[str, Case] = {
@@ -134,16 +147,19 @@ CASES: dict[str, Case] = {
         "inject": on_bits(m, inject("b", "x", "z")),
         "two injections together": on_bits(m, merge_rounds("both", inject("b", "x", "z"), inject("b", "y", "t"))),
         "b2a": on_bits(m, b2a("b", "x", "z")),
-        "minimum of 5 and its value": on_distances(m, 5, ArgminTree(least="m", compare_bits=63)),
-        "a2b": on_words(m, a2b("x", "b", m), "x"),
+        "sign by many rounds": on_words(m, sign(Comparison("x", "b", 16, radices=(1, 2, 2, 4)), m), "x"),
+        "minimum of 5 and its value": on_distances(m, 5, Argmin(least="m", compare_bits=63)),
+        "minimum of 4 by narrow values": on_distances(m, 4, Argmin(compare_bits=63, drop=40)),
+        "minimum of 4 by all pairs": on_distances(m, 4, Argmin(compare_bits=63, drop=40, method="pairs")),
         "truncate": on_words(m, truncate(Truncation("x", 20)), "x"),
-        "truncate exactly": on_words(m, truncate_exactly(Truncation("x", 20)), "x"),
+        "inject several bits": on_repeated_values(m),
         "cross": on_matrices(m),
         "divide": on_counts(m),
     }.items()
 } | {
-    "minimum of 3, M = 2": on_distances(2, 3, ArgminTree(compare_bits=16)),
-    "truncate exactly by much, M = 2": on_words(2, truncate_exactly(Truncation("x", 40)), "x"),
+    "minimum of 3, M = 2": on_distances(2, 3, Argmin(compare_bits=16)),
+    "minimum of 2 by pairs, M = 2": on_distances(2, 2, Argmin(compare_bits=16, method="pairs")),
+    "truncate by much, M = 2": on_words(2, truncate(Truncation("x", 40)), "x"),
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -178,7 +194,7 @@ FAIR_RUNS = 60
 @pytest.mark.parametrize(
     ("name", "rows"),
     [("sign of 64 bits", 1), ("sign with dropped bits", 9), ("inject", 1), ("inject", 9), ("b2a", 1), ("b2a", 9),
-     ("minimum of 3", 3), ("truncate exactly", 3)],
+     ("minimum of 3", 3), ("truncate", 3)],
 )  # fmt: skip
 def test_every_bit_is_fair_at_its_place_padding_included(name: str, rows: int) -> None:
     """Few rows, so most of a packed byte is padding. Seven deviations: passed with probability below 10^-11."""
@@ -227,8 +243,8 @@ def with_a_narrow_mask(party: Party, state: Arrays, randomness: Randomness) -> A
 
 def with_the_product_of_the_masks(party: Party, state: Arrays, randomness: Randomness) -> Arrays:
     """Mask by XOR with bits that are mostly zero."""
-    kind = And(party.count, state["x"].shape, np.uint64)
-    return {"e": state["x"] ^ (randomness.correlated(kind, "a") & randomness.correlated(kind, "b0"))}
+    kind = BitProducts(party.count, state["x"].size, (ProductGroups(1, 1, ((((0,),),),)),))
+    return {"e": state["x"] ^ (randomness.correlated(kind, "mask")[0] & randomness.correlated(kind, "sums")[0])}
 
 
 def test_a_missing_narrow_or_biased_mask_is_detected() -> None:
@@ -284,9 +300,9 @@ def test_a_mask_that_the_recipient_knows_is_detected() -> None:
     case = CASES["sign of 64 bits, M = 3"]
     begin = case.begin(0, ROWS)
     runs = [InStepRun(case.protocol, begin, seeds_of(run, 1) * 3).run()["sign.00.addends0"] for run in range(RUNS)]
-    sent = np.stack([np.asarray(run.sent[0, None, "d"]).reshape(-1) for run in runs])
-    known = np.stack([run.randomness[1]["and.a"].reshape(-1) for run in runs])
-    assert related({"s": {"0→all: d": sent}}, {"s": {"1: and.a": known}}) == ["s 1: and.a and 0→all: d"]
+    sent = np.stack([np.asarray(run.sent[0, None, "m"]).reshape(-1) for run in runs])
+    known = np.stack([run.randomness[1]["bits.mask"].reshape(-1) for run in runs])
+    assert related({"s": {"0→all: m": sent}}, {"s": {"1: bits.mask": known}}) == ["s 1: bits.mask and 0→all: m"]
 
 
 @every_case
