@@ -153,7 +153,9 @@ class Outbox:
             return
         try:
             if stream is None:
+                self._reached = False  # if it fails, what is kept is in no stream: the next stream must send all of it
                 self._gateway.call(self._open)
+                self._reached = True
             self._write(numbers, ask)
         except STREAM_ERRORS:
             if stream is not None:
@@ -195,6 +197,7 @@ class Outbox:
 
     def _connect(self) -> None:
         """Open a stream, send all that is kept, and wait for the acknowledgement: the gateway may not be there."""
+        self._reached = False
         self._gateway.call(self._send_all)
         self._reached = True
 
