@@ -76,7 +76,8 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
-    return KMeansSteps(layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None)
+    about = layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None
+    return KMeansSteps(*about, final_assignment=job.assigns_finally)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -94,7 +95,8 @@ def he_bounds(config: JobConfig) -> HEBounds:
     """The bounds within which homomorphic products of a job are exact."""
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, store_iterations(config))
+    times = store_iterations(config) + job.assigns_finally
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:

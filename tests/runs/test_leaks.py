@@ -63,7 +63,7 @@ ITERATIONS_OF: dict[str, Sequence[int]] = {
     "once": (0,),
     "iteration": range(ITERATIONS),
     "later": range(1, ITERATIONS),
-    "last": (ITERATIONS - 1,),
+    "last": (ITERATIONS,),
 }
 """In which iterations a step has messages, by when it runs."""
 
