@@ -130,6 +130,10 @@ class CipherConfig(ConfigSection):
     """length of the modulus: 112 or 128 bits of security"""
 
 
+REVEALED = ("assignments", "centroids", "inertia", "scores")
+"""The results that a policy names parties for."""
+
+
 class RevealConfig(ConfigSection):
     """The results that are opened at the end, and to whom. `veilmeans reveal` can open more later, from shares."""
 
@@ -141,6 +145,8 @@ class RevealConfig(ConfigSection):
     and highest value, or mean and deviation)"""
     inertia: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
     """who learns the sum of squared distances to the centroids"""
+    scores: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
+    """who learns each row's squared distance to its own centroid, in normalised units"""
 
 
 class PredictConfig(ConfigSection):
@@ -228,7 +234,9 @@ class KMeansConfig(ConfigSection):
             self._check_init()
         for what in ("centroids", "inertia"):
             if self.predict is not None and getattr(self.reveal, what):
-                raise ValueError(f"reveal.{what}: must be empty, because a prediction opens assignments only")
+                raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
+        if self.reveal.scores and not self.final_assignment:
+            raise ValueError("final_assignment: must be true, because reveal.scores are distances to final centroids")
         return self
 
     @property

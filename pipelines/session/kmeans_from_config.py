@@ -77,7 +77,7 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
     about = layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None
-    return KMeansSteps(*about, final_assignment=job.assigns_finally)
+    return KMeansSteps(*about, final_assignment=job.assigns_finally, scores=bool(job.reveal.scores))
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -157,12 +157,24 @@ def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
     return Argmin(compare_bits=bits, drop=drop)
 
 
+def score_bits(job: KMeansConfig, layout: Layout) -> int:
+    """The bits of a row's squared distance to a centroid, with 2f fractional bits."""
+    (low, high), (least, most) = job.interval, job.normalise.interval
+    farthest = max(high - least, most - low) + 2**-10
+    return 1 + int(_log2(layout.total_features, farthest, farthest) + 2 * FRACTION_BITS)
+
+
 def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpdate) -> None:
     """Norms, the centroids' movement and the inertia must fit."""
     low, high = job.normalise.interval
     d, bound, within = layout.total_features, max(abs(low), abs(high)), _shown((low, high))
     if _log2(d, bound, bound) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(f"{d:,} columns of values within {within} are too many: leave out some")
+    if job.reveal.scores and score_bits(job, layout) > _ROOM:
+        raise ConfigError(
+            f"squared distances over {d:,} columns of values within {_shown(job.interval)} need over {_ROOM} bits: "
+            "leave out kmeans.reveal.scores"
+        )
     if job.predict is not None:
         return
     if job.tol and _log2(job.tol) + 2 * FRACTION_BITS >= _ROOM:

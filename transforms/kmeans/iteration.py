@@ -112,7 +112,7 @@ def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
     """Assign the rows to the last centroids, and compute the inertia, if the job asks for it; `steps` are the last."""
     if steps.final_assignment:
         distances, norms = measure_distances(steps, run)
-        assigned = run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+        assigned = assign_rows(steps, run, distances)
         return compute_inertia(steps, run, norms) if steps.centroid_update.inertia else assigned
     columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
     return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
@@ -127,7 +127,15 @@ def predict_rows(steps: KMeansSteps, run: Executor[S]) -> S:
     """Mask the operands of new rows and assign the rows to the centroids of checkpoint 0."""
     masked = [] if steps.operand is None else [mask_operands(steps.operand, run)]
     distances, _ = measure_distances(steps, run, masked)
-    return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+    return assign_rows(steps, run, distances)
+
+
+def assign_rows(steps: KMeansSteps, run: Executor[S], distances: S) -> S:
+    """Assign the rows of a prediction, or to the last centroids, and keep their scores if they may be opened."""
+    if not steps.measures:
+        return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+    assigned = run.rounds(steps.assign, run.load(state.ROW_SQUARES, distances))
+    return run.keep(state.KEEP_SCORES, run.keep(state.KEEP_ASSIGNMENTS, assigned))
 
 
 # in one process

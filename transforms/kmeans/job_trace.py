@@ -19,7 +19,7 @@ from veilmeans.transforms.kmeans.iteration import (
     write_first_centroids,
 )
 from veilmeans.transforms.kmeans.joint_statistics import open_statistics, statistics_step
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.traced_job import JobStep, TracedJob, When
 from veilmeans.transforms.rounds.executor import Keep, Load, Over
@@ -90,6 +90,8 @@ def _trace(
     last = len(run.steps)
     if policy is not None and policy.assignments:
         open_assignments(policy, run)
+    if policy is not None and policy.scores:
+        open_scores(policy, run)
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
     return (

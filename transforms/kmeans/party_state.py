@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, scores
 from veilmeans.io.storage.encoded_shards import read_dense_rows, read_rows
 from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
@@ -24,6 +24,7 @@ from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import (
+    CSR_ARRAYS,
     OwnerProducts,
     ciphertexts_within,
     csr_to_state,
@@ -143,6 +144,16 @@ def _squares(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     return {"x2": checkpoints_of(context).read(context.iteration)["x2"]}
 
 
+def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """|x|² of what this party owns of each row, with 2f fractional bits; a share, as the owners' sum is |x|²."""
+    own = _own_matrix(job, context, shard, sparse=job.steps.engines.distance[context.party.index] is not None)
+    if "x" in own:
+        return {"x2": np.sum(own["x"] * own["x"], axis=1, dtype=ring.DTYPE)}
+    values, _, starts = (own[name] for name in CSR_ARRAYS)
+    sums = np.concatenate([np.zeros(1, ring.DTYPE), np.cumsum(values * values, dtype=ring.DTYPE)])
+    return {"x2": sums[starts[1:]] - sums[starts[:-1]]}
+
+
 def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
     """Read shares of all centroids (k × d) after so many iterations."""
     parts = [store.read_shard(centroids(done), shard)["mu"] for shard in job.shard_numbers(Over.COLUMNS)]
@@ -159,6 +170,7 @@ MOVED_CENTROIDS = Load(_moved_centroids, shapes.moved_centroids, kept=("centroid
 LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
+ROW_SQUARES = Load(_row_squares, shapes.row_squares)
 
 
 # keeps
@@ -215,6 +227,7 @@ def first_checkpoint(squares: ring.Ring) -> Keep:
 
 KEEP_OPERANDS = Keep("operands", _keep_operands)
 KEEP_ASSIGNMENTS = Keep("assignments", partial(_keep_shard, assignments, 1, ("c",)))
+KEEP_SCORES = Keep("scores", partial(_keep_shard, scores, 1, ("shown",)))
 KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
@@ -247,9 +260,10 @@ def finish_prediction(job: PartyJob, context: OpenPartyContext) -> None:
 
 def _check_assignments(job: PartyJob, context: OpenPartyContext) -> Checkpoints:
     """Return this party's checkpoints, if every row shard's assignments to these centroids are kept."""
-    store = checkpoints_of(context)
-    if store.shards(assignments(context.iteration + 1)) != job.shard_numbers(Over.ROWS):
-        raise StorageError(f"assignments of run {context.run!r} are missing: run the command again, it resumes")
+    store, done = checkpoints_of(context), context.iteration + 1
+    for kind in (assignments(done), *([scores(done)] if job.steps.scores else [])):
+        if store.shards(kind) != job.shard_numbers(Over.ROWS):
+            raise StorageError(f"{kind} of run {context.run!r} are missing: run the command again, it resumes")
     return store
 
 

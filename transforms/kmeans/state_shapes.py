@@ -79,18 +79,30 @@ def squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     return [{"x2": ((1,), "uint64")}] * steps.layout.parties
 
 
+def row_squares(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return [{"x2": ((shape.rows,), "uint64")}] * steps.layout.parties
+
+
 def counts_and_squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     return [{"n": ((steps.k,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
 
 
 def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     """All rows in the first cluster, by the first party's share: opened assignments are checked to be one-hot."""
-    layout, width = steps.layout, bits.word_count(shape.rows)
-    owner = layout.parties if layout.vertical else int(np.argmax(shape.widths))
-    shares: list[Array] = [np.zeros((steps.k, width), np.uint64) for _ in range(layout.parties)]
+    width = bits.word_count(shape.rows)
+    shares: list[Array] = [np.zeros((steps.k, width), np.uint64) for _ in range(steps.layout.parties)]
     shares[0][0] = bits.ONES
-    public = {"rows": np.array([shape.rows]), "owner": np.array([owner])}
-    return [{"c": share, **public} for share in shares]
+    return [{"c": share, **_rows_and_owner(steps, shape)} for share in shares]
+
+
+def scores(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return [{"shown": ((shape.rows,), "uint64"), **_rows_and_owner(steps, shape)}] * steps.layout.parties
+
+
+def _rows_and_owner(steps: KMeansSteps, shape: ShardShape) -> Shapes:
+    layout = steps.layout
+    owner = layout.parties if layout.vertical else int(np.argmax(shape.widths))
+    return {"rows": np.array([shape.rows]), "owner": np.array([owner])}
 
 
 def results(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:

@@ -10,6 +10,7 @@ from veilmeans.schemas.layout import Layout, column_slices
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, stop
 from veilmeans.transforms.kmeans.cluster_sums import convert, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
+from veilmeans.transforms.kmeans.outliers import keep_distances, score
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
@@ -24,7 +25,8 @@ class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
     `predicts`: rows are only assigned. `final_assignment`: once more after the last iteration. `prefix`: of the steps'
-    names, where one runs in iterations and after them (`last`).
+    names, where one runs in iterations and after them (`last`). `scores`: may be opened, of these last steps or of a
+    prediction.
     """
 
     layout: Layout
@@ -36,6 +38,7 @@ class KMeansSteps:
     predicts: bool = False
     final_assignment: bool = False
     prefix: str = ""
+    scores: bool = False
 
     @property
     def last(self) -> "KMeansSteps":
@@ -44,6 +47,11 @@ class KMeansSteps:
 
     def _named(self, protocol: Protocol) -> Protocol:
         return protocol.named(f"{self.prefix}{protocol.name}")
+
+    @property
+    def measures(self) -> bool:
+        """True if the assignment also computes each row's distance to its own centroid."""
+        return self.scores and (self.predicts or bool(self.prefix))
 
     @property
     def ends_with_more(self) -> bool:
@@ -80,9 +88,13 @@ class KMeansSteps:
     @property
     def assign(self) -> Step:
         """An iteration also converts the assignments to shares by sum."""
-        protocol = argmin(self.assignment, self.k, self.layout.parties).after(add_norms)
+        protocol = argmin(self.assignment, self.k, self.layout.parties)
+        if self.measures:
+            protocol = protocol.after(keep_distances) + score(self.k, self.scores)
+        protocol = protocol.after(add_norms)
         if self.predicts or self.prefix:
-            return Step(self._named(protocol.named("assign")), "[C] = argmin ⟨D'⟩ of each row", "S2")
+            computes = "[C] = argmin ⟨D'⟩ of each row" + ", ⟨|x − μ|²⟩" * self.measures
+            return Step(self._named(protocol.named("assign")), computes, "S2")
         return Step((protocol + convert(self.k)).named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
 
     @property
