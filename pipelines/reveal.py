@@ -51,13 +51,15 @@ def _check_shares(config: JobConfig, trained: FinishedRun, reveal: RevealConfig)
     """Fail on damaged shares before anything is sent."""
     seed = run_seed(config, trained.job.context.binding)
     policy = result_opening.policy_of(config, trained.job.steps.layout, reveal)
-    shares = result_opening.read_shares(trained, policy, run_checkpoints(config.run_folder, seed))
-    result_opening.require_kept(trained, policy, shares)
+    store = run_checkpoints(config.run_folder, seed)
+    shares = result_opening.read_shares(trained, policy, store)
+    result_opening.require_kept(trained, policy, shares, store)
 
 
 def _files(config: JobConfig, reveal: RevealConfig) -> list[Path]:
     folder = config.run_folder
-    files = {"assignments": folder.assignments, "scores": folder.scores, "centroids": folder.centroids}
+    files = {"assignments": folder.assignments, "scores": folder.scores, "outliers": folder.outliers}
+    files["centroids"] = folder.centroids
     return [*(file for what, file in files.items() if config.party in getattr(reveal, what)), folder.result]
 
 

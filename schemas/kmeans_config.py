@@ -130,7 +130,25 @@ class CipherConfig(ConfigSection):
     """length of the modulus: 112 or 128 bits of security"""
 
 
-REVEALED = ("assignments", "centroids", "inertia", "scores")
+class OutliersConfig(ConfigSection):
+    """The rows that are farthest from their centroids; how far is never opened. Name their count, or a fraction."""
+
+    count: Annotated[Annotated[int, Field(ge=1)] | None, AGREED_IN_RUNS] = Field(None, description="number of outliers")
+    fraction: Annotated[Annotated[float, Field(gt=0, lt=1)] | None, AGREED_IN_RUNS] = None
+    """number of outliers as a fraction of all rows, rounded down; at least 1"""
+
+    def of(self, rows: int) -> int:
+        """The number of outliers among so many rows."""
+        return self.count if self.count is not None else max(1, int((self.fraction or 0) * rows))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "OutliersConfig":
+        if (self.count is None) == (self.fraction is None):
+            raise ValueError("name either count or fraction")
+        return self
+
+
+REVEALED = ("assignments", "centroids", "inertia", "scores", "outliers")
 """The results that a policy names parties for."""
 
 
@@ -147,6 +165,8 @@ class RevealConfig(ConfigSection):
     """who learns the sum of squared distances to the centroids"""
     scores: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
     """who learns each row's squared distance to its own centroid, in normalised units"""
+    outliers: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
+    """who learns which rows are outliers: one bit of each row; needs kmeans.outliers"""
 
 
 class PredictConfig(ConfigSection):
@@ -210,6 +230,8 @@ class KMeansConfig(ConfigSection):
     assignment: Annotated[Literal["auto", "pairs", "tree"], AGREED_IN_RUNS] = "auto"
     """how the nearest centroid is found: all pairs of distances at once (few rounds, up to 8 clusters), a tree of
     comparisons (few bytes), or auto, by clusters, rows and link"""
+    outliers: OutliersConfig | None = None
+    """none: no outliers are found; else, after training or in a prediction, the rows farthest from their centroids"""
     reveal: RevealConfig = RevealConfig()
     predict: PredictConfig | None = None
     """none: this job trains; else it assigns new rows to the clusters of a trained model"""
@@ -235,8 +257,7 @@ class KMeansConfig(ConfigSection):
         for what in ("centroids", "inertia"):
             if self.predict is not None and getattr(self.reveal, what):
                 raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
-        if self.reveal.scores and not self.final_assignment:
-            raise ValueError("final_assignment: must be true, because reveal.scores are distances to final centroids")
+        self._check_outliers()
         return self
 
     @property
@@ -292,6 +313,14 @@ class KMeansConfig(ConfigSection):
         for column, values in self.categories.items():
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"categories.{column}: must name at least one category, and none twice")
+
+    def _check_outliers(self) -> None:
+        if self.reveal.outliers and self.outliers is None:
+            raise ValueError("reveal.outliers: needs kmeans.outliers, which says how many there are")
+        if self.outliers is not None and self.outliers.of(self.total_rows) >= self.total_rows:
+            raise ValueError(f"outliers.count: must be below the number of rows, {self.total_rows:,}")
+        if not self.final_assignment and (self.reveal.scores or self.outliers is not None):
+            raise ValueError("final_assignment: must be true, because scores and outliers are by the final centroids")
 
     def _check_init(self) -> None:
         total, indices = self.total_rows, self.init.indices

@@ -170,6 +170,7 @@ def _files(folder: RunFolder) -> list[tuple[str, str, int]]:
     """Name, content and size of the run's result files."""
     contents = {folder.assignments: "cluster of each row", folder.centroids: "centroids, in original units"}
     contents |= {folder.scores: "squared distance of each row to its centroid, in normalised units"}
+    contents |= {folder.outliers: "the outliers"}
     contents |= {folder.result: "what was opened to this party", folder.report: "the numbers of this report"}
     return [(file.name, content, file.stat().st_size) for file, content in contents.items() if file.exists()]
 

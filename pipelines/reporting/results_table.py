@@ -26,7 +26,7 @@ def show_results(config: JobConfig, console: Console) -> None:
         raise StorageError(f"run {config.run!r} has no results at {config.party} yet: run `veilmeans train` first")
     table = _table(config)
     console.print(table if table.row_count else f"nothing was opened to {config.party}: kmeans.reveal names others")
-    for name in ("iterations", "inertia", "assignments", "scores", "centroids"):
+    for name in ("iterations", "inertia", "assignments", "scores", "outliers", "centroids"):
         if name in result:
             console.print(f"{name}: {result[name]}", soft_wrap=True, highlight=False)
 

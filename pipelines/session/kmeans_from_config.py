@@ -12,6 +12,7 @@ from veilmeans.schemas.kmeans_config import MOST_CLUSTERS_BY_PAIRS, KMeansConfig
 from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin, choose_argmin
@@ -77,7 +78,8 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
     about = layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None
-    return KMeansSteps(*about, final_assignment=job.assigns_finally, scores=bool(job.reveal.scores))
+    scores, outliers = bool(job.reveal.scores), _outliers(config, layout)
+    return KMeansSteps(*about, final_assignment=job.assigns_finally, scores=scores, outliers=outliers)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -130,6 +132,16 @@ def _assignment(config: JobConfig, layout: Layout) -> Argmin:
     return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods)
 
 
+def _outliers(config: JobConfig, layout: Layout) -> Outliers | None:
+    """How outliers are found, in as few rounds as the link makes worth their bytes."""
+    job, link = config.required_kmeans, Link.from_config(config.link)
+    if job.outliers is None:
+        return None
+    rows = layout.total_rows
+    outliers = Outliers(job.outliers.of(rows), score_bits(job, layout), rows.bit_length())
+    return choose_digit_bits(outliers, rows, layout.parties, link.rate, link.round_trip)
+
+
 def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
     """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w.
 
@@ -170,10 +182,10 @@ def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpda
     d, bound, within = layout.total_features, max(abs(low), abs(high)), _shown((low, high))
     if _log2(d, bound, bound) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(f"{d:,} columns of values within {within} are too many: leave out some")
-    if job.reveal.scores and score_bits(job, layout) > _ROOM:
+    if (job.reveal.scores or job.outliers) and score_bits(job, layout) > _ROOM:
         raise ConfigError(
             f"squared distances over {d:,} columns of values within {_shown(job.interval)} need over {_ROOM} bits: "
-            "leave out kmeans.reveal.scores"
+            "leave out kmeans.reveal.scores and kmeans.outliers"
         )
     if job.predict is not None:
         return

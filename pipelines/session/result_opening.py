@@ -5,18 +5,17 @@ The stages of an opening bear the policy's digest, so two openings of one run ne
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.storage.checkpoints import Checkpoints, scores
 from veilmeans.io.storage.encoded_shards import read_ids
-from veilmeans.io.storage.result_files import write_centroids, write_result, write_rows
+from veilmeans.io.storage.result_files import Rows, write_centroids, write_result, write_rows
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.session.execution import run_description
 from veilmeans.pipelines.session.trained_model import FinishedRun
@@ -46,18 +45,21 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
     """Open what the policy names; return what this party learnt, as written to its result file."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished.job.steps.layout, reveal)
-    checkpoint = read_shares(finished, policy, checkpoints_of(finished.job.context.open()))
-    require_kept(finished, policy, checkpoint)
+    store = checkpoints_of(finished.job.context.open())
+    checkpoint = read_shares(finished, policy, store)
+    require_kept(finished, policy, checkpoint, store)
     stages: dict[str, dict[str, int]] = {}
     result = _run_facts(finished, checkpoint)
     if policy.assignments:
         stages |= run_description(config, finished.at_the_end(), partial(open_assignments, policy))
         if config.me.index in policy.assignments:
-            result["assignments"] = _write_rows(finished, config.run_folder.assignments, _labels)
-    if policy.scores:
+            result["assignments"] = _write(finished, config.run_folder.assignments, _with_ids(finished, _labels))
+    if policy.scores or policy.outliers:
         stages |= run_description(config, finished.at_the_end(), partial(open_scores, policy))
         if config.me.index in policy.scores:
-            result["scores"] = _write_rows(finished, config.run_folder.scores, _scores)
+            result["scores"] = _write(finished, config.run_folder.scores, _with_ids(finished, _scores))
+        if config.me.index in policy.outliers:
+            result["outliers"] = _write(finished, config.run_folder.outliers, _outliers(finished, policy))
     if policy.centroids or policy.inertia:
         opened, costs = _open_centroids(finished, policy, checkpoint)
         stages |= costs.counts()
@@ -86,10 +88,11 @@ def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints)
     return {**checkpoint, "mu": read_centroids(finished.job, store, finished.done)}
 
 
-def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> None:
+def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays, store: Checkpoints) -> None:
     """Refuse to open what the run did not compute, because nobody was to learn it."""
-    config, folder = finished.config, finished.config.run_folder
-    kept = {"inertia": "inertia" in checkpoint, "scores": bool(folder.shard_numbers(scores(finished.kept_at)))}
+    config, kind = finished.config, scores(finished.kept_at)
+    kept = {"inertia": "inertia" in checkpoint}
+    kept["scores"] = any("shown" in store.read_shard(kind, shard) for shard in store.shards(kind)[:1])
     for what, there in kept.items():
         if getattr(policy, what) and not there:
             raise ConfigError(
@@ -102,12 +105,12 @@ Columns = Callable[[Checkpoints, int], dict[str, Array]]
 """(checkpoints, row shard) -> what was opened of its rows."""
 
 
-def _write_rows(finished: FinishedRun, file: Path, columns: Columns) -> str:
-    """Write the ids of the rows that this party has, with what was opened of them; return the file's name."""
-    return str(write_rows(file, finished.id or "row", _with_ids(finished, columns)))
+def _write(finished: FinishedRun, file: Path, rows: Rows) -> str:
+    return str(write_rows(file, finished.id or "row", rows))
 
 
-def _with_ids(finished: FinishedRun, columns: Columns) -> Iterator[tuple[pa.Array, dict[str, Array]]]:
+def _with_ids(finished: FinishedRun, columns: Columns) -> Rows:
+    """Yield the ids of the rows that this party has, with what was opened of them."""
     store, me = checkpoints_of(finished.job.context.open()), finished.config.me.index
     for shard, row_shard in enumerate(finished.job.row_shards):
         if row_shard.owner in (None, me):
@@ -120,6 +123,20 @@ def _labels(store: Checkpoints, shard: int) -> dict[str, Array]:
 
 def _scores(store: Checkpoints, shard: int) -> dict[str, Array]:
     return {"score": np.maximum(fixed.decode(store.read_shard(OPENED_SCORES, shard)["score"]), 0.0)}
+
+
+def _outliers(finished: FinishedRun, policy: RevealPolicy) -> Rows:
+    """Yield the ids of the outliers that this party has, with what else was opened to it of them."""
+    me = finished.config.me.index
+
+    def columns(store: Checkpoints, shard: int) -> dict[str, Array]:
+        found = {"outlier": store.read_shard(OPENED_SCORES, shard)["outlier"]}
+        found |= _labels(store, shard) if me in policy.assignments else {}
+        return found | (_scores(store, shard) if me in policy.scores else {})
+
+    for ids, found in _with_ids(finished, columns):
+        outlier = found.pop("outlier").astype(bool)
+        yield ids.filter(outlier), {name: column[outlier] for name, column in found.items()}
 
 
 def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, StageCosts]:

@@ -19,6 +19,7 @@ from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.storage.checkpoints import Checkpoints, assignments
 from veilmeans.io.storage.checkpoints import centroids as centroids_folder
+from veilmeans.io.storage.checkpoints import scores as scores_folder
 from veilmeans.io.storage.encoded_shards import read_rows, write_rows
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.io.storage.scratch import Scratch
@@ -95,17 +96,20 @@ def horizontal(rows: Sequence[int], features: int, rows_per_shard: int) -> Layou
     return Layout(False, tuple(rows), (features,) * len(rows), rows_per_shard)
 
 
-def kmeans_for(
-    layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
-) -> KMeansSteps:
+def kmeans_for(layout: Layout, k: int, normalise: NormaliseConfig | None = None, **fields: Any) -> KMeansSteps:
     """The protocols that `pipelines.session.kmeans_from_config` chooses for such a job; `fields` are the job's own."""
-    return kmeans_steps(config_for(layout, k, normalise, inertia, **fields))
+    return kmeans_steps(config_for(layout, k, normalise, **fields))
 
 
 def config_for(
-    layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
+    layout: Layout,
+    k: int,
+    normalise: NormaliseConfig | None = None,
+    inertia: bool = True,
+    scores: bool = False,
+    **fields: Any,
 ) -> JobConfig:
-    """The configuration of the first party, as far as protocols go.
+    """The configuration of the first party, as far as protocols go. `inertia`, `scores`: whether they may be opened.
 
     The schema is passed by: it asks every party for a row and a column, and the protocols do not.
     """
@@ -117,7 +121,7 @@ def config_for(
         features=features if layout.vertical else layout.total_features,
         clusters=k,
         normalise=normalise or NormaliseConfig(),
-        reveal=RevealConfig(inertia=names[:1] if inertia else ()),
+        reveal=RevealConfig(inertia=names[:1] if inertia else (), scores=names[:1] if scores else ()),
         **fields,
     )
     beam = BeamConfig(rows_per_shard=layout.rows_per_shard)
@@ -162,7 +166,8 @@ def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
 class Iteration:
     """What one iteration's shares add up to: new centroids, the rows' clusters, sizes, stop bit, inertia.
 
-    `final_labels`: the clusters as if this iteration was the last, where the job assigns rows finally.
+    `final_labels`: the clusters as if this iteration was the last, where the job assigns rows finally; `scores` and
+    `outliers` of the rows then, where the job finds them.
     """
 
     centroids: Real
@@ -171,6 +176,8 @@ class Iteration:
     stop: bool
     inertia: float | None
     final_labels: Labels | None = None
+    scores: Real | None = None
+    outliers: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -366,11 +373,30 @@ def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
         stop=False,
         inertia=float(fixed.decode(_total(checkpoints, "inertia"))[0]) if "inertia" in checkpoints[0] else None,
         final_labels=_labels(kmeans.layout, stores, done + 1) if kmeans.final_assignment else None,
+        **row_results(kmeans.last, stores, done + 1),
     )
+
+
+def row_results(kmeans: KMeansSteps, stores: Sequence[Checkpoints], done: int) -> dict[str, Any]:
+    """The scores and outliers that the parties' shares together are, where the job finds them."""
+    found: dict[str, list[Array]] = {}
+    for shard, row_shard in enumerate(kmeans.layout.row_shards() if kmeans.measures else []):
+        shares = [store.read_shard(scores_folder(done), shard) for store in stores]
+        if kmeans.scores:
+            found.setdefault("scores", []).append(fixed.decode(ring.total(each["shown"] for each in shares)))
+        if kmeans.outliers is not None:
+            packed = reduce(np.bitwise_xor, (each["outlier"] for each in shares))
+            found.setdefault("outliers", []).append(bits.unpack(packed, row_shard.shape.rows).astype(bool))
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:
     """Run `predict_rows`: the clusters of normalised rows, from shares of centroids."""
+    return predict_and_score(kmeans, rows, centroids)[0]
+
+
+def predict_and_score(kmeans: KMeansSteps, rows: Real, centroids: Real) -> tuple[Labels, dict[str, Any]]:
+    """Run `predict_rows`: the clusters of normalised rows, and their scores and outliers if the job finds them."""
     shares = make_shares(fixed.encode(centroids), kmeans.layout.parties, seed=1)
     with parties_in_step(kmeans, rows, 1) as run:
         stores = [checkpoints_of(context) for context in run.table.contexts]
@@ -379,7 +405,7 @@ def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:
                 store.write_shard(centroids_folder(0), shard, state)
             store.write(0, {"stop": np.zeros(1, np.uint8)})
         predict_rows(kmeans, run)
-        return _labels(kmeans.layout, stores, 1)
+        return _labels(kmeans.layout, stores, 1), row_results(kmeans, stores, 1)
 
 
 def _of_party(columns: Sequence[Shards], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:

@@ -30,8 +30,10 @@ from typing import TypeVar
 from veilmeans.io.storage.triple_store import Manifest, StoreRun
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.kmeans import party_state as state
+from veilmeans.transforms.kmeans.outliers import Outliers
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.largest import COUNTS
 from veilmeans.transforms.rounds.executor import (
     BareExecutor,
     CountStage,
@@ -131,11 +133,25 @@ def predict_rows(steps: KMeansSteps, run: Executor[S]) -> S:
 
 
 def assign_rows(steps: KMeansSteps, run: Executor[S], distances: S) -> S:
-    """Assign the rows of a prediction, or to the last centroids, and keep their scores if they may be opened."""
+    """Assign the rows of a prediction, or to the last centroids; keep their scores, and which are outliers."""
     if not steps.measures:
         return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
     assigned = run.rounds(steps.assign, run.load(state.ROW_SQUARES, distances))
-    return run.keep(state.KEEP_SCORES, run.keep(state.KEEP_ASSIGNMENTS, assigned))
+    assigned = run.keep(state.KEEP_ASSIGNMENTS, assigned)
+    if steps.outliers is not None:
+        assigned = find_outliers(steps.outliers, steps, run, assigned)
+    return run.keep(state.KEEP_SCORES, assigned)
+
+
+def find_outliers(outliers: Outliers, steps: KMeansSteps, run: Executor[S], scored: S) -> S:
+    """Find the rows with the largest scores, digit by digit of the score that separates them from the others."""
+    begin, *moves, take = outliers.row_steps(steps.prefix, steps.layout.parties)
+    rows = run.rounds(begin, scored)
+    for threshold, move in zip(outliers.thresholds(steps.prefix, steps.layout.parties), moves, strict=True):
+        below = run.rounds(threshold, run.total(Over.ONE, only(COUNTS), rows))
+        rows = run.rounds(move, run.join(rows, run.total(Over.ROWS, state.below_to_every_row_shard, below)))
+    rows = run.load(state.SHARD_NUMBER, rows)
+    return run.rounds(take, run.join(rows, run.total(Over.ROWS, state.ranks_to_row_shards, rows)))
 
 
 # in one process

@@ -4,7 +4,8 @@ Shares of a result are masked afresh by the last product that made them, so that
 several parties together, reveal no more than the value that they add up to.
 
 Assignments, over row shards: "c" (k × packed) in; at a recipient "label" (n) out. Horizontally a party learns those of
-its own rows, and so with scores: "shown" (n) in, "score" (n) out. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
+its own rows, and so with scores and outliers: "shown" (n), "outlier" (packed) in, "score" and "outlier" (n) out, if they
+are for it. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
 columns) and "total" (1) out. Whoever may see all columns gets the scale of each one from its owner, too.
 """
 
@@ -40,6 +41,7 @@ class RevealPolicy:
     all_columns: bool = False
     inertia: frozenset[int] = frozenset()
     scores: frozenset[int] = frozenset()
+    outliers: frozenset[int] = frozenset()
     name: str = ""
     """Part of the stages' names: openings by different policies have no address in common."""
 
@@ -61,7 +63,7 @@ def open_assignments(policy: RevealPolicy, run: Executor[S]) -> S:
 
 
 def open_scores(policy: RevealPolicy, run: Executor[S]) -> S:
-    """Open the scores of all rows, one round over the row shards."""
+    """Open the scores of all rows, and which are outliers, one round over the row shards."""
     return run.keep(KEEP_OPENED_SCORES, run.rounds(scores_step(policy), run.shards(Over.ROWS, SHARES_OF_SCORES)))
 
 
@@ -109,9 +111,9 @@ def assignments_step(policy: RevealPolicy) -> Step:
 
 
 def scores_step(policy: RevealPolicy) -> Step:
-    rows = Round("scores", partial(_send_scores, policy), partial(_open_scores, policy), "⟨score⟩, to be opened")
+    rows = Round("scores", partial(_send_scores, policy), partial(_open_scores, policy), "⟨score⟩, [outlier], to be opened")
     protocol = Protocol(f"reveal-scores{policy.name}", (rows,))
-    return Step(protocol, "distances to own centroids, to the parties that the policy names")
+    return Step(protocol, "distances to own centroids, outliers, to the parties that the policy names")
 
 
 def centroids_step(policy: RevealPolicy) -> Step:
@@ -141,14 +143,23 @@ def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, 
 
 
 def _send_scores(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    shown = {"shown": require(state, "shown")}
-    return Sent(state, to={i: shown if _may_see(policy.scores, party, state, i) else {} for i in party.others})
+    return Sent(state, to={i: _scores_for(policy, party, state, i) for i in party.others})
+
+
+def _scores_for(policy: RevealPolicy, party: Party, state: Arrays, index: int) -> Arrays:
+    """Shares of the results of this shard's rows that are for a party."""
+    named = {"shown": policy.scores, "outlier": policy.outliers}
+    return {name: state[name] for name, who in named.items() if _may_see(who, party, state, index)}
 
 
 def _open_scores(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    if not _may_see(policy.scores, party, state, party.index):
-        return {}
-    return {"score": inbox.open_sum("shown", require(state, "shown"))}
+    opened: dict[str, Array] = {}
+    mine = _scores_for(policy, party, state, party.index)
+    if "shown" in mine:
+        opened["score"] = inbox.open_sum("shown", require(mine, "shown"))
+    if "outlier" in mine:
+        opened["outlier"] = bits.unpack(inbox.open_xor("outlier", mine["outlier"]), int(state["rows"][0]))
+    return opened
 
 
 def _send_results(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:

@@ -155,8 +155,3 @@ def _count_weights(k: int, _party: Party, state: Arrays) -> Arrays:
     hot = bits.from_lanes(require(state, "weigh.hot"), k, rows)
     rest = without(state, "weigh.bits", "weigh.hot", "outlier")
     return {**rest, "hot": np.ascontiguousarray(hot.T), "n": ring.column_sums(np.ascontiguousarray(hot.T))}
-
-
-def count_of(rows: int, count: int | None, fraction: float | None) -> int:
-    """The number of outliers: as it is given, or a fraction of the rows, rounded down, and at least 1."""
-    return count if count is not None else max(1, int((fraction or 0) * rows))

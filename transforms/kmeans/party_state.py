@@ -22,6 +22,7 @@ from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import ASSIGNMENTS, ENCRYPTED, OPERANDS
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.largest import BELOW, SHARD, counts_before
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import (
     CSR_ARRAYS,
@@ -154,6 +155,10 @@ def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays
     return {"x2": sums[starts[1:]] - sums[starts[:-1]]}
 
 
+def _shard_number(_job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
+    return {SHARD: np.array([shard])}
+
+
 def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
     """Read shares of all centroids (k × d) after so many iterations."""
     parts = [store.read_shard(centroids(done), shard)["mu"] for shard in job.shard_numbers(Over.COLUMNS)]
@@ -171,6 +176,7 @@ LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",)
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
 ROW_SQUARES = Load(_row_squares, shapes.row_squares)
+SHARD_NUMBER = Load(_shard_number, shapes.shard_number)
 
 
 # keeps
@@ -192,6 +198,12 @@ def _keep_shard(
     """Write these arrays of a shard to the folder of the iteration that is `later` ones after this."""
     arrays = {name: state[name] for name in names or state}
     checkpoints_of(context).write_shard(folder(context.iteration + later), shard, arrays)
+
+
+def _keep_scores(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    """Shares of the scores that may be opened, and of the outliers' bits."""
+    found = {name: state[name] for name in ("shown", "outlier") if name in state}
+    checkpoints_of(context).write_shard(scores(context.iteration + 1), shard, found)
 
 
 def _write_checkpoint(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
@@ -227,7 +239,7 @@ def first_checkpoint(squares: ring.Ring) -> Keep:
 
 KEEP_OPERANDS = Keep("operands", _keep_operands)
 KEEP_ASSIGNMENTS = Keep("assignments", partial(_keep_shard, assignments, 1, ("c",)))
-KEEP_SCORES = Keep("scores", partial(_keep_shard, scores, 1, ("shown",)))
+KEEP_SCORES = Keep("scores", _keep_scores)
 KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
@@ -261,7 +273,7 @@ def finish_prediction(job: PartyJob, context: OpenPartyContext) -> None:
 def _check_assignments(job: PartyJob, context: OpenPartyContext) -> Checkpoints:
     """Return this party's checkpoints, if every row shard's assignments to these centroids are kept."""
     store, done = checkpoints_of(context), context.iteration + 1
-    for kind in (assignments(done), *([scores(done)] if job.steps.scores else [])):
+    for kind in (assignments(done), *([scores(done)] if job.steps.measures else [])):
         if store.shards(kind) != job.shard_numbers(Over.ROWS):
             raise StorageError(f"{kind} of run {context.run!r} are missing: run the command again, it resumes")
     return store
@@ -316,6 +328,16 @@ def sums_by_columns(steps: KMeansSteps, party: Party, state: Arrays) -> Mapping[
 def to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the centroids' norms."""
     return _to_all(len(steps.layout.row_shards()), state, "u")
+
+
+def below_to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every row shard the bits that say how the threshold's digit compares."""
+    return _to_all(len(steps.layout.row_shards()), state, BELOW)
+
+
+def ranks_to_row_shards(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every row shard the ranks with which it begins."""
+    return counts_before(len(steps.layout.row_shards()), state)
 
 
 def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

@@ -13,6 +13,7 @@ from veilmeans.crypto.wide_ring import WORDS
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.largest import SHARD
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
@@ -96,7 +97,15 @@ def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 
 
 def scores(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
-    return [{"shown": ((shape.rows,), "uint64"), **_rows_and_owner(steps, shape)}] * steps.layout.parties
+    """Shares of scores that may be opened, and of the outliers' bits."""
+    found: dict[str, tuple[Shape, str]] = {"shown": ((shape.rows,), "uint64")} if steps.scores else {}
+    if steps.outliers is not None:
+        found["outlier"] = ((bits.word_count(shape.rows),), "uint64")
+    return [{**found, **_rows_and_owner(steps, shape)}] * steps.layout.parties
+
+
+def shard_number(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    return [{SHARD: np.array([0])}] * steps.layout.parties
 
 
 def _rows_and_owner(steps: KMeansSteps, shape: ShardShape) -> Shapes:

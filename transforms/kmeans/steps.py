@@ -10,7 +10,7 @@ from veilmeans.schemas.layout import Layout, column_slices
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, stop
 from veilmeans.transforms.kmeans.cluster_sums import convert, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
-from veilmeans.transforms.kmeans.outliers import keep_distances, score
+from veilmeans.transforms.kmeans.outliers import Outliers, keep_distances, score
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
@@ -25,8 +25,8 @@ class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
     `predicts`: rows are only assigned. `final_assignment`: once more after the last iteration. `prefix`: of the steps'
-    names, where one runs in iterations and after them (`last`). `scores`: may be opened, of these last steps or of a
-    prediction.
+    names, where one runs in iterations and after them (`last`). `scores`: may be opened, of the last steps or of a
+    prediction; `outliers`: how they are found there.
     """
 
     layout: Layout
@@ -39,6 +39,7 @@ class KMeansSteps:
     final_assignment: bool = False
     prefix: str = ""
     scores: bool = False
+    outliers: Outliers | None = None
 
     @property
     def last(self) -> "KMeansSteps":
@@ -51,7 +52,7 @@ class KMeansSteps:
     @property
     def measures(self) -> bool:
         """True if the assignment also computes each row's distance to its own centroid."""
-        return self.scores and (self.predicts or bool(self.prefix))
+        return (self.scores or self.outliers is not None) and (self.predicts or bool(self.prefix))
 
     @property
     def ends_with_more(self) -> bool:

@@ -18,7 +18,7 @@ of them, and more bytes.
 
 State over rows: "largest.x", planes of bits, the highest first (`primitives.bit_decomposition`); out `Largest.target`, a
 packed row. Of `threshold`: "largest.n" (R − 1) in, "largest.b" (a packed word) out; it comes back to all rows. Between
-`ties` and `rank` the sums of other rows come as "largest.before" (1).
+`ties` and `rank` the sums of other rows come as "largest.before" (1), by the numbers of shards, "largest.shard" (1).
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,8 @@ from veilmeans.transforms.primitives.compare import Comparison, conjunction, sig
 from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
 from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
-PLANES, COUNTS, BELOW, BEFORE = "largest.x", "largest.n", "largest.b", "largest.before"
+PLANES, COUNTS, BELOW = "largest.x", "largest.n", "largest.b"
+BEFORE, SHARD = "largest.before", "largest.shard"
 _AT_LEAST, _ABOVE, _EQUAL, _BITS, _HOT = "largest.a", "largest.g", "largest.d", "largest.bits", "largest.hot"
 _RANK, _TAKEN = "largest.rank", "largest.taken"
 
@@ -176,9 +177,9 @@ def _rank_within_shard(_party: Party, state: Arrays) -> Arrays:
     return {**without(state, _BITS, _HOT), _RANK: ranks, COUNTS: counts}
 
 
-def counts_before(shard: int, shards: int, state: Arrays) -> dict[int, Arrays]:
+def counts_before(shards: int, state: Arrays) -> dict[int, Arrays]:
     """What a shard adds to the ranks of each: its rows above T, and, to those of later shards, its ties."""
-    tied, above = require(state, COUNTS)
+    shard, (tied, above) = int(state[SHARD][0]), require(state, COUNTS)
     ranks = {later: above + tied if shard < later else above for later in range(shards)}
     return {later: {BEFORE: np.array([rank], ring.DTYPE)} for later, rank in ranks.items()}
 
@@ -194,7 +195,7 @@ def take_first(how: Largest, parties: int) -> Protocol:
 
 def _add_before(_party: Party, state: Arrays) -> Arrays:
     ranks = require(state, _RANK) + require(state, BEFORE)
-    return {**without(state, BEFORE, COUNTS), _RANK: ranks}
+    return {**without(state, BEFORE, COUNTS, SHARD), _RANK: ranks}
 
 
 def _tied_planes(_party: Party, state: Arrays) -> tuple[Arrays, Array]:
