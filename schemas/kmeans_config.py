@@ -136,6 +136,8 @@ class OutliersConfig(ConfigSection):
     count: Annotated[Annotated[int, Field(ge=1)] | None, AGREED_IN_RUNS] = Field(None, description="number of outliers")
     fraction: Annotated[Annotated[float, Field(gt=0, lt=1)] | None, AGREED_IN_RUNS] = None
     """number of outliers as a fraction of all rows, rounded down; at least 1"""
+    during_training: Annotated[bool, AGREED_IN_TRAINING] = False
+    """in each iteration the outliers do not move the centroids (k-means--)"""
 
     def of(self, rows: int) -> int:
         """The number of outliers among so many rows."""
@@ -288,6 +290,11 @@ class KMeansConfig(ConfigSection):
         return self.max_iter if self.predict is None else 1
 
     @property
+    def trims(self) -> bool:
+        """True if outliers do not move the centroids."""
+        return self.predict is None and self.outliers is not None and self.outliers.during_training
+
+    @property
     def assigns_finally(self) -> bool:
         """True if rows are assigned once more after the last iteration of a training."""
         return self.final_assignment and self.predict is None
@@ -321,6 +328,8 @@ class KMeansConfig(ConfigSection):
             raise ValueError(f"outliers.count: must be below the number of rows, {self.total_rows:,}")
         if not self.final_assignment and (self.reveal.scores or self.outliers is not None):
             raise ValueError("final_assignment: must be true, because scores and outliers are by the final centroids")
+        if self.reveal.inertia and self.trims:
+            raise ValueError("reveal.inertia: must be empty, because centroids are no means with during_training")
 
     def _check_init(self) -> None:
         total, indices = self.total_rows, self.init.indices

@@ -73,7 +73,8 @@ class Checkpoints:
         folder, _, done = kind.partition("/")
         remedy = ""
         if folder in (ASSIGNMENTS, CENTROIDS) and done != "0":
-            remedy = f", or remove {self.folder.checkpoint(int(done))}: an unfinished run repeats that iteration"
+            last = max((n for n in self.folder.checkpoint_numbers() if n <= int(done)), default=int(done))
+            remedy = f", or remove {self.folder.checkpoint(last)}: an unfinished run repeats that iteration"
         return self._read(self.folder.shard(kind, shard), remedy)
 
     def shards(self, kind: str) -> list[int]:

@@ -114,7 +114,7 @@ def _plain_labels(folder: Path, rows: Real, iterations: int) -> NDArray[np.intp]
     job = config.kmeans_with_data
     start = rows[list(initial_rows(job, layout_of(config, job)))]
     steps = lloyd(lambda: [rows], start, iterations)
-    return nearest(rows, steps[-2].centroids if len(steps) > 1 else start)
+    return nearest(rows, steps[-1].centroids)
 
 
 def _labels(folder: Path) -> NDArray[np.int32]:

@@ -87,4 +87,6 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     results["outliers"] = f"whether a row is an outlier, {own}"
     results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"
-    return [Disclosure(what, ", ".join(policy[name]), when, reason) for name, what in results.items() if policy.get(name)]
+    return [
+        Disclosure(what, ", ".join(policy[name]), when, reason) for name, what in results.items() if policy.get(name)
+    ]

@@ -114,7 +114,8 @@ def _read_run(config: JobConfig) -> RunFacts:
 
 def _steps(job: KMeansConfig, kmeans: KMeansSteps, openings: Sequence[Mapping[str, Any]]) -> tuple[JobStep, ...]:
     named = {name: frozenset({0} if any(each["policy"].get(name) for each in openings) else ()) for name in REVEALED}
-    return trace_job(kmeans, statistics_method(job), RevealPolicy(kmeans.layout, **named)).steps
+    policy = RevealPolicy(kmeans.layout, **named, all_columns=False, name="")
+    return trace_job(kmeans, statistics_method(job), policy).steps
 
 
 def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def he_bounds(config: JobConfig) -> HEBounds:
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
     times = store_iterations(config) + job.assigns_finally
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times)
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times, job.trims)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:
@@ -133,12 +133,12 @@ def _assignment(config: JobConfig, layout: Layout) -> Argmin:
 
 
 def _outliers(config: JobConfig, layout: Layout) -> Outliers | None:
-    """How outliers are found, in as few rounds as the link makes worth their bytes."""
+    """The search for outliers, in as few rounds as the link makes worth their bytes."""
     job, link = config.required_kmeans, Link.from_config(config.link)
     if job.outliers is None:
         return None
     rows = layout.total_rows
-    outliers = Outliers(job.outliers.of(rows), score_bits(job, layout), rows.bit_length())
+    outliers = Outliers(job.outliers.of(rows), score_bits(job, layout), rows.bit_length(), during_training=job.trims)
     return choose_digit_bits(outliers, rows, layout.parties, link.rate, link.round_trip)
 
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from support.parties import NAMES, InMemoryExchange, Shards, make_shares
+from support.row_results import row_results
 from veilmeans.crypto import bits, prg, ring
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.storage.checkpoints import Checkpoints, assignments
 from veilmeans.io.storage.checkpoints import centroids as centroids_folder
-from veilmeans.io.storage.checkpoints import scores as scores_folder
 from veilmeans.io.storage.encoded_shards import read_rows, write_rows
 from veilmeans.io.storage.he_keyring import Keyring
 from veilmeans.io.storage.scratch import Scratch
@@ -375,19 +375,6 @@ def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
         final_labels=_labels(kmeans.layout, stores, done + 1) if kmeans.final_assignment else None,
         **row_results(kmeans.last, stores, done + 1),
     )
-
-
-def row_results(kmeans: KMeansSteps, stores: Sequence[Checkpoints], done: int) -> dict[str, Any]:
-    """The scores and outliers that the parties' shares together are, where the job finds them."""
-    found: dict[str, list[Array]] = {}
-    for shard, row_shard in enumerate(kmeans.layout.row_shards() if kmeans.measures else []):
-        shares = [store.read_shard(scores_folder(done), shard) for store in stores]
-        if kmeans.scores:
-            found.setdefault("scores", []).append(fixed.decode(ring.total(each["shown"] for each in shares)))
-        if kmeans.outliers is not None:
-            packed = reduce(np.bitwise_xor, (each["outlier"] for each in shares))
-            found.setdefault("outliers", []).append(bits.unpack(packed, row_shard.shape.rows).astype(bool))
-    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:

@@ -4,8 +4,10 @@
     each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ────────────┐
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
-    once            [encrypt ─▶] distance ─▶ assign                     (to the last centroids, as in a prediction)
+    once            [encrypt ─▶] distance ─▶ assign ─▶ outliers         (to the last centroids, as in a prediction)
                                  norms ─▶ inertia
+
+    outliers        (bits, count) ─▶ threshold ─▶ (choose, count) ─▶ threshold ─▶ … ─▶ (choose, ties) ─▶ (rank, take)
 
 Steps one above the other run in lock-step (`Executor.beside`), so that only the longer one takes time on the link:
 
@@ -17,6 +19,8 @@ Steps one above the other run in lock-step (`Executor.beside`), so that only the
 
 `stop` opens whether the centroids moved by less than ε in the iteration before: the run has then ended with that, and
 the rest of this one is dropped. The first iteration has no `stop`, and after the last there is none.
+
+Where outliers move no centroid, `outliers` and `weigh` come between `assign` and `update` of each iteration.
 
 In brackets is what homomorphic products need. A prediction masks its operands and assigns its rows, once. Executors
 run these functions, in one call or as a pipeline of stages. Nothing flows between iterations but their number: shares
@@ -76,12 +80,16 @@ def measure_distances(steps: KMeansSteps, run: Executor[S], after: Sequence[S] =
 def iterate(steps: KMeansSteps, first: bool, run: Executor[S]) -> S:
     """Run one iteration of Lloyd's algorithm, unless the one before was the last; the first has none before it."""
     distances, totals = measure_distances(steps, run)
+    if steps.trims:
+        distances = run.load(state.ROW_SQUARES, distances)
     if first or steps.stop is None:
         assigned = run.rounds(steps.assign, distances)
     else:
         assigned, stop = run.beside((steps.assign, distances), (steps.stop, totals))
         assigned = run.unless(run.keep(state.KEEP_STOP, stop), assigned)
     assigned = run.keep(state.KEEP_ASSIGNMENTS, assigned)
+    if steps.outliers is not None and steps.trims:
+        assigned = run.rounds(steps.weigh, find_outliers(steps.outliers, steps, run, assigned))
     counts = run.total(Over.ONE, only("n"), assigned)
     sums, scaled = run.beside((steps.update, run.load(state.UPDATE_OPERANDS, assigned)), (steps.scale, counts))
     if len(steps.column_shards) > 1:
@@ -115,7 +123,7 @@ def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
     if steps.final_assignment:
         distances, norms = measure_distances(steps, run)
         assigned = assign_rows(steps, run, distances)
-        return compute_inertia(steps, run, norms) if steps.centroid_update.inertia else assigned
+        return compute_inertia(steps, run, run.after(norms, assigned)) if steps.centroid_update.inertia else assigned
     columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
     return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
 

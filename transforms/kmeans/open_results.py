@@ -4,8 +4,8 @@ Shares of a result are masked afresh by the last product that made them, so that
 several parties together, reveal no more than the value that they add up to.
 
 Assignments, over row shards: "c" (k × packed) in; at a recipient "label" (n) out. Horizontally a party learns those of
-its own rows, and so with scores and outliers: "shown" (n), "outlier" (packed) in, "score" and "outlier" (n) out, if they
-are for it. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
+its own rows, and so with scores and outliers: "shown" (n), "outlier" (packed) in, "score" and "outlier" (n) out, where
+they are for it. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
 columns) and "total" (1) out. Whoever may see all columns gets the scale of each one from its owner, too.
 """
 
@@ -111,7 +111,9 @@ def assignments_step(policy: RevealPolicy) -> Step:
 
 
 def scores_step(policy: RevealPolicy) -> Step:
-    rows = Round("scores", partial(_send_scores, policy), partial(_open_scores, policy), "⟨score⟩, [outlier], to be opened")
+    rows = Round(
+        "scores", partial(_send_scores, policy), partial(_open_scores, policy), "⟨score⟩, [outlier], to be opened"
+    )
     protocol = Protocol(f"reveal-scores{policy.name}", (rows,))
     return Step(protocol, "distances to own centroids, outliers, to the parties that the policy names")
 
@@ -129,7 +131,9 @@ def _may_see(named: frozenset[int], party: Party, state: Arrays, index: int) -> 
 
 
 def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    return Sent(state, to={i: {"c": state["c"]} if _may_see(policy.assignments, party, state, i) else {} for i in party.others})
+    return Sent(
+        state, to={i: {"c": state["c"]} if _may_see(policy.assignments, party, state, i) else {} for i in party.others}
+    )
 
 
 def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:

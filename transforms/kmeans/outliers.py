@@ -8,11 +8,11 @@
 
 Steps over row shards and over one element follow each other, a digit each; their rounds are numbered through.
 
-State over rows: "x2" (n), this party's summand of |x|², and "d"; out "score" (n), "shown" (n) if scores may be opened, and
-"outlier", a packed row. Of `weigh`: "c", "outlier" and "shape" in; out "hot" (n × k) and "n" (k), and "c" as it was.
+State over rows: "x2" (n), this party's summand of |x|², and "d"; out "score" (n), "shown" (n) if scores may be opened,
+and "outlier", a packed row. Of `weigh`: "c", "outlier" and "shape" in; out "hot" (n × k), "n" (k), and "c" as it was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil

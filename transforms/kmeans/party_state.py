@@ -149,7 +149,7 @@ def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays
     """|x|² of what this party owns of each row, with 2f fractional bits; a share, as the owners' sum is |x|²."""
     own = _own_matrix(job, context, shard, sparse=job.steps.engines.distance[context.party.index] is not None)
     if "x" in own:
-        return {"x2": np.sum(own["x"] * own["x"], axis=1, dtype=ring.DTYPE)}
+        return {"x2": ring.column_sums((own["x"] * own["x"]).T)}
     values, _, starts = (own[name] for name in CSR_ARRAYS)
     sums = np.concatenate([np.zeros(1, ring.DTYPE), np.cumsum(values * values, dtype=ring.DTYPE)])
     return {"x2": sums[starts[1:]] - sums[starts[:-1]]}

@@ -10,7 +10,7 @@ from veilmeans.schemas.layout import Layout, column_slices
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, stop
 from veilmeans.transforms.kmeans.cluster_sums import convert, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
-from veilmeans.transforms.kmeans.outliers import Outliers, keep_distances, score
+from veilmeans.transforms.kmeans.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
@@ -52,7 +52,17 @@ class KMeansSteps:
     @property
     def measures(self) -> bool:
         """True if the assignment also computes each row's distance to its own centroid."""
-        return (self.scores or self.outliers is not None) and (self.predicts or bool(self.prefix))
+        return ((self.scores or self.outliers is not None) and self.is_last) or self.trims
+
+    @property
+    def is_last(self) -> bool:
+        """True of a prediction's steps, and of those after the last iteration."""
+        return self.predicts or bool(self.prefix)
+
+    @property
+    def trims(self) -> bool:
+        """True if outliers do not move the centroids of an iteration."""
+        return not self.is_last and self.outliers is not None and self.outliers.during_training
 
     @property
     def ends_with_more(self) -> bool:
@@ -88,12 +98,12 @@ class KMeansSteps:
 
     @property
     def assign(self) -> Step:
-        """An iteration also converts the assignments to shares by sum."""
+        """An iteration also converts the assignments to shares by sum, unless outliers are left out first."""
         protocol = argmin(self.assignment, self.k, self.layout.parties)
         if self.measures:
-            protocol = protocol.after(keep_distances) + score(self.k, self.scores)
+            protocol = protocol.after(keep_distances) + score(self.k, self.scores and self.is_last)
         protocol = protocol.after(add_norms)
-        if self.predicts or self.prefix:
+        if self.is_last or self.trims:
             computes = "[C] = argmin ⟨D'⟩ of each row" + ", ⟨|x − μ|²⟩" * self.measures
             return Step(self._named(protocol.named("assign")), computes, "S2")
         return Step((protocol + convert(self.k)).named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
@@ -106,8 +116,12 @@ class KMeansSteps:
         return Step(stop(self.centroid_update, self.layout.parties), "stop bit of the iteration before", "S2")
 
     @property
+    def weigh(self) -> Step:
+        return Step(weigh(self.k), "⟨C⟩, ⟨n⟩ without outliers", "S2")
+
+    @property
     def update(self) -> Step:
-        return Step(update(self.k, self.engines.update), "⟨CᵀX⟩", "S3")
+        return Step(update(self.k, self.engines.update, all_clusters=self.trims), "⟨CᵀX⟩", "S3")
 
     @property
     def scale(self) -> Step:
@@ -119,7 +133,7 @@ class KMeansSteps:
 
     @property
     def unmask(self) -> Step | None:
-        if self.k == 1 or not any(self.engines.update):
+        if (self.k == 1 and not self.trims) or not any(self.engines.update):
             return None
         products = ColumnShardProducts(self.layout, self.engines.update)
         return Step(unmask(products), "⟨CᵀX⟩ out of ciphertexts", "S3")

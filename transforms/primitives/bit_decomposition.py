@@ -3,8 +3,8 @@
 For 0 ≤ x < 2^ℓ (`width`), with two addends u + v = x mod 2^ℓ in planes (`primitives.compare` has how M shares become
 two), and (G_i, P_i) generate and propagate of some bits up to bit i:
 
-  1. one round for each radix r_1, r_2, …: (G_i, P_i) of r_1 bits up to i, then of r_2 such groups side by side, …, until
-     each reaches down to bit 0, for all i at once                                    (`primitives.carry_groups`)
+  1. one round for each radix r_1, r_2, …: (G_i, P_i) of r_1 bits up to i, then of r_2 such groups side by side, …,
+     until each reaches down to bit 0, for all i at once                              (`primitives.carry_groups`)
   2. bit i of x is u_i ⊕ v_i ⊕ G_{i−1}
 
 Carries are those of all ℓ bits, but only the bits from `drop` on come out: they are ⌊x / 2^drop⌋ exactly.
@@ -22,7 +22,6 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmeans.crypto import bits
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.carry_groups import CarryGroups, combine

@@ -1,23 +1,23 @@
 """The ℓ largest of n shared values: a search for their threshold T, digit by digit, from the highest bit on.
 
-Rows hold two bits, a = [value ≥ T] and g = [value > T], of the digits of T so far; e = a ⊕ g is set where value and T are
-equal so far. At first a = 1 and g = 0. A digit has m bits, R = 2^m; for its values v and q:
+Rows hold two bits, a = [value ≥ T] and g = [value > T], in the digits of T so far; e = a ⊕ g is set where value and T
+are equal so far. At first a = 1 and g = 0. A digit has m bits, R = 2^m; for its values v and q:
 
   digit      δ_v = e·[digit of the value = v], for all v, in one round; A_q = g ⊕ δ_q ⊕ … ⊕ δ_{R−1}
   count      ⟨n_q⟩ = Σ ⟨A_q⟩ over all rows, by B2A, for q = 1 … R−1
   threshold  once for all rows: [b_q] = [n_q ≥ ℓ]. The digit of T is the largest q with b_q = 1 (b_0 = 1)
   choose     a ← A_0 ⊕ ⊕_q b_q·δ_{q−1} and g ← A_1 ⊕ ⊕_q b_q·δ_q, which are A_q and A_{q+1} of T's digit
 
-After the last digit g has fewer than ℓ rows, a at least ℓ. Of the rows with the value T those that come first are taken:
+After the last digit g has fewer than ℓ rows, a at least ℓ. Of the rows that have T those that come first are taken:
 
   ties       ⟨e⟩ and ⟨g⟩ by B2A; rank = Σ ⟨g⟩ over all rows + Σ ⟨e⟩ over the rows up to this one
   rank       [rank ≤ ℓ], a comparison                    among      g ⊕ e·[rank ≤ ℓ]: exactly ℓ rows
 
-Nothing is opened but under masks: neither values nor T, nor a count. Rounds do not grow with n. A larger digit takes fewer
-of them, and more bytes.
+Nothing is opened but under masks: neither values nor T, nor a count. Rounds do not grow with n. A larger digit takes
+fewer of them, and more bytes.
 
-State over rows: "largest.x", planes of bits, the highest first (`primitives.bit_decomposition`); out `Largest.target`, a
-packed row. Of `threshold`: "largest.n" (R − 1) in, "largest.b" (a packed word) out; it comes back to all rows. Between
+State over rows: "largest.x", planes of bits, the highest first (`primitives.bit_decomposition`); out `Largest.target`,
+a packed row. Of `threshold`: "largest.n" (R − 1) in, "largest.b" (a packed word) out, which all rows get. Between
 `ties` and `rank` the sums of other rows come as "largest.before" (1), by the numbers of shards, "largest.shard" (1).
 """
 
@@ -59,7 +59,7 @@ class Largest:
 
     def digit_size(self, digit: int) -> int:
         """m, the bits of one digit."""
-        return self.digits[digit].stop - self.digits[digit].start
+        return min(self.digit_bits, self.width - digit * self.digit_bits)
 
 
 # over rows
@@ -143,9 +143,7 @@ def _chosen_planes(party: Party, state: Arrays) -> tuple[Arrays, Array]:
 def _choose(_party: Party, state: Arrays, opened: Iterator[OpenedGroups]) -> Arrays:
     (group,) = opened
     last = len(group.values[0]) // 2
-    moved = [
-        _sum_of_products(group, slice(last + shift, 2 * last + shift)) ^ group.sums[0, shift] for shift in (0, 1)
-    ]
+    moved = [_sum_of_products(group, slice(last + shift, 2 * last + shift)) ^ group.sums[0, shift] for shift in (0, 1)]
     return {**state, _AT_LEAST: state[_AT_LEAST] ^ moved[0], _ABOVE: state[_ABOVE] ^ moved[1]}
 
 
@@ -178,10 +176,9 @@ def _rank_within_shard(_party: Party, state: Arrays) -> Arrays:
 
 
 def counts_before(shards: int, state: Arrays) -> dict[int, Arrays]:
-    """What a shard adds to the ranks of each: its rows above T, and, to those of later shards, its ties."""
-    shard, (tied, above) = int(state[SHARD][0]), require(state, COUNTS)
-    ranks = {later: above + tied if shard < later else above for later in range(shards)}
-    return {later: {BEFORE: np.array([rank], ring.DTYPE)} for later, rank in ranks.items()}
+    """Cut a shard's counts by the shards whose ranks they add to: rows above T to all, ties to later ones."""
+    shard, (tied, above) = int(state[SHARD][0]), np.split(require(state, COUNTS), 2)
+    return {later: {BEFORE: above + tied if shard < later else above} for later in range(shards)}
 
 
 def take_first(how: Largest, parties: int) -> Protocol:

@@ -38,7 +38,7 @@ class Fitted:
 
     @property
     def labels(self) -> Any:
-        return nearest(self.rows, self.steps[-2].centroids)
+        return nearest(self.rows, self.steps[-1].centroids)
 
     def nearest(self, values: Real) -> Any:
         """The cluster of rows in original units, by the opened centroids."""
@@ -122,6 +122,7 @@ def test_new_rows_go_to_the_nearest_centroid(vertical: Fitted) -> None:
     labels = vertical.model.predict(frames(new))
     np.testing.assert_array_equal(labels, vertical.nearest(joined(new)))
     assert labels.dtype == np.int32
+    np.testing.assert_array_equal(vertical.model.predict(frames(values(2))), vertical.model.labels_)
     assert not (vertical.model.run_folder("bank", "predict-1") / "centroids.parquet").exists()
 
 

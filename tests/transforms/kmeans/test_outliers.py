@@ -1,5 +1,6 @@
 """Scores and outliers on shares against integers and sorting: layouts, parties, engines, ties, shards of one row."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from support.kmeans_in_memory import (
     run_kmeans,
     vertical,
 )
+from support.lloyd_checks import integer_scores
 from support.parties import make_shares
 from veilmeans.crypto import bits, ring
 from veilmeans.crypto import fixed_point as fixed
@@ -96,8 +98,6 @@ def test_the_largest_are_those_of_sorting(parties: int, n: int, link: int, ties:
 
 
 def replace_digits(kmeans: KMeansSteps, digit_bits: int) -> KMeansSteps:
-    from dataclasses import replace
-
     assert kmeans.outliers is not None
     return replace(kmeans, outliers=replace(kmeans.outliers, digit_bits=digit_bits))
 
@@ -152,7 +152,9 @@ def test_scores_and_outliers_are_by_the_final_centroids(
     vertically: bool, parties: int, n: int, k: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    layout = vertical(n, (2,) * parties, 16) if vertically else horizontal((n - parties + 1, *[1] * (parties - 1)), 3, 16)
+    layout = (
+        vertical(n, (2,) * parties, 16) if vertically else horizontal((n - parties + 1, *[1] * (parties - 1)), 3, 16)
+    )
     rows = rng.random((n, layout.total_features))
     kmeans = kmeans_for(layout, k, scores=True, outliers=OutliersConfig(fraction=0.3))
     for iteration in run_kmeans(kmeans, rows, rows[rng.permutation(n)[:k]], 2):
@@ -169,3 +171,53 @@ def test_digits_are_longer_where_rounds_are_dear() -> None:
     lan, wan = (choose_digit_bits(asked, 10**5, 2, *link).digit_bits for link in ((125e6, 2e-4), (2.5e6, 0.04)))
     assert choose_digit_bits(asked, 10**7, 2, 125e6, 2e-4).digit_bits <= lan <= wan
     assert choose_digit_bits(asked, 10**3, 2, 2.5e6, 0.04).digit_bits == 4
+
+
+def trimmed_means(kmeans: KMeansSteps, rows: Real, before: Real, count: int) -> tuple[Real, Integers]:
+    """One iteration of k-means--, from the parties' own fixed-point numbers: centroids and counts without outliers."""
+    labels = integer_scores(rows, before).argmin(axis=1)
+    squares = squared_distances(rows, before, labels)
+    inlier = ~top(squares, count, dropped_bits(kmeans.outliers))
+    counts = np.bincount(labels[inlier], minlength=kmeans.k)
+    means = [rows[inlier & (labels == j)].mean(axis=0) if n else before[j] for j, n in enumerate(counts)]
+    return np.array(means), counts
+
+
+@pytest.mark.parametrize("products", ["beaver", "he"])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_outliers_do_not_move_centroids(layout: Layout, k: int, products: str) -> None:
+    """k-means-- from the same start; one cluster is empty if there are several."""
+    cipher = CipherConfig.model_construct(scheme=SMALL.scheme, bits=SMALL.bits)
+    outliers = OutliersConfig(count=2, during_training=True)
+    fields: dict[str, Any] = {"products": products, "cipher": cipher, "drop_bits": 0, "max_iter": 2}
+    kmeans = kmeans_for(layout, k, inertia=False, outliers=outliers, **fields)
+    rng = np.random.default_rng(k)
+    rows = rng.random((layout.total_rows, layout.total_features)) / 4
+    rows[:2] = 1.0
+    start = np.vstack([rows[2 : 2 + max(1, k - 1)], np.ones((k - max(1, k - 1), layout.total_features))])
+    before = fixed.decode(fixed.encode(start))
+    for iteration in run_kmeans(kmeans, rows, start, 2):
+        after, counts = trimmed_means(kmeans, rows, before, 2)
+        np.testing.assert_array_equal(iteration.counts, counts)
+        np.testing.assert_allclose(iteration.centroids, after, rtol=0, atol=2.0**-16)
+        np.testing.assert_array_equal(iteration.labels, integer_scores(rows, before).argmin(axis=1))
+        before = iteration.centroids
+
+
+@settings(max_examples=8, deadline=None)
+@given(vertically=st.booleans(), parties=st.sampled_from([2, 3]), n=st.integers(4, 70), k=st.integers(1, 4))
+def test_k_means_without_outliers_is_that_of_integers(vertically: bool, parties: int, n: int, k: int) -> None:
+    rng = np.random.default_rng([n, k, parties])
+    layout = (
+        vertical(n, (1,) * parties, 64) if vertically else horizontal((n - parties + 1, *[1] * (parties - 1)), 2, 64)
+    )
+    rows = rng.integers(0, 5, (n, layout.total_features)) / 4  # many ties
+    outliers = OutliersConfig(count=min(3, n - 1), during_training=True)
+    kmeans = kmeans_for(layout, k, inertia=False, outliers=outliers, drop_bits=0)
+    before = rows[rng.permutation(n)[:k]]
+    for iteration in run_kmeans(kmeans, rows, before, 2):
+        after, counts = trimmed_means(kmeans, rows, before, min(3, n - 1))
+        np.testing.assert_array_equal(iteration.counts, counts)
+        np.testing.assert_allclose(iteration.centroids, after, rtol=0, atol=2.0**-16)
+        before = iteration.centroids

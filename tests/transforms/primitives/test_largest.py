@@ -1,6 +1,5 @@
 """The ℓ largest values and the bits of values against sorting and Python integers: ties, shards, M = 2, 3, 4."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.parties import share_states
 from support.primitive_checks import EDGES, FEW, PARTIES, parties, run_on_shares
-from support.transcripts import InStepRun
 from veilmeans.crypto import bits
 from veilmeans.transforms.primitives.bit_decomposition import BitDecomposition, decompose
-from veilmeans.transforms.primitives.select_by_bits import select_by_bits
 
 
 def decomposed(values: list[int], count: int, folder: Path, width: int, drop: int = 0) -> list[int]:
