@@ -65,19 +65,23 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
 
 @app.command()
 def results(
-    config: Config, csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None
+    config: Config,
+    csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
+    outliers_csv: Annotated[Path | None, typer.Option(help="write the outliers to this file, too")] = None,
 ) -> None:
     """Show the results that were opened to this party.
 
-    Sizes of the clusters, centroids and the paths of the result files, from this party's storage. Nothing is sent.
+    Sizes of the clusters, centroids, outliers and the paths of the result files, from this party's storage. Nothing is
+    sent.
     """
     settings = load_config(config)
-    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv
+    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv, write_outliers_csv
 
     show_results(settings, Console())
-    if csv is not None:
-        write_assignments_csv(settings, csv)
-        typer.echo(f"wrote {csv}")
+    for file, write in ((csv, write_assignments_csv), (outliers_csv, write_outliers_csv)):
+        if file is not None:
+            write(settings, file)
+            typer.echo(f"wrote {file}")
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
