@@ -1,9 +1,14 @@
-"""`veilmeans offline`: make a store of correlated randomness, by a dealer that knows shapes and never sees data.
+"""`veilmeans offline`: make a store of correlated randomness, by a dealer or by the parties themselves.
 
-For each (run number, iteration, shard) the dealer expands the parties' seeds and sends each party the corrections that
-the others' shares determine. A party's side takes them into its store, shard by shard. Neither holds more than a shard
-at a time. What it cost is in the report of the store's own run folder; corrections are counted under the stages that
-will use them (seeds and public keys, some hundred bytes, are not).
+With a dealer, which knows shapes and never sees data: for each (run number, iteration, shard) it expands the parties'
+seeds and sends each party the corrections that the others' shares determine. A party's side takes them into its store,
+shard by shard.
+
+Without one, the parties make everything between themselves, by oblivious transfer and lattices: a set-up, then three
+passes over the same shards (`transforms.offline.ot_store`).
+
+No member holds more than a shard at a time. What it cost is in the report of the store's own run folder; a dealer's
+corrections are counted under the stages that will use them (seeds and public keys, some hundred bytes, are not).
 """
 
 import json
@@ -39,9 +44,11 @@ from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
+from veilmeans.transforms.offline.ot_store import MakePlaces, StoreMaking, open_made_store, run_setup
 from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
+from veilmeans.transforms.rounds.executor import StageCosts
 
 _STAGE = "offline.key"
 
@@ -109,7 +116,7 @@ def run_offline(config: JobConfig) -> Manifest:
         chosen = agree_on_engines(config, terms, heard)
         plan = traced_job(config, chosen)
         manifest = manifest_of(config, plan, chosen)
-        part = _deal if config.party == config.dealer else _receive
+        part = _make if config.provider != "dealer" else _deal if config.party == config.dealer else _receive
         costs = RunReport(config.run_folder)
         costs.begin(config)
         part(exchange, config, plan, manifest)
@@ -121,8 +128,11 @@ def run_offline(config: JobConfig) -> Manifest:
 
 def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     """Check all that can be checked alone; return the terms for each member. `keep`: store measured costs."""
-    if config.dealer is None:
-        raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
+    if config.provider != "dealer" and len(config.parties) != 2:
+        raise ConfigError(
+            f"triples.provider is {config.provider}, which is for two parties, and there are {len(config.parties)}: "
+            "name a dealer"
+        )
     work = job_digest(config)
     config = config.offline()
     terms = _terms(config, work, keep)
@@ -139,7 +149,7 @@ def _extra_timeout_s(config: JobConfig, manifest: Manifest) -> float:
 def manifest_of(config: JobConfig, plan: TracedJob, chosen: ChosenEngines) -> Manifest:
     """The manifest of the configured store."""
     wanted = config.required_triples
-    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
+    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen, config.provider)
 
 
 def _terms(config: JobConfig, work: str, keep: bool = True) -> dict[str, Terms]:
@@ -158,12 +168,37 @@ def _deal(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Mani
 def _receive(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
     store = TripleStore.create(config.store_folder, manifest, dealer.receive_seed(exchange, config))
     _over_shards(config, plan, manifest, ReceiveShards(config, plan, manifest), f"store {manifest.store!r}")
+    _make_ciphertexts(exchange, config, plan, manifest)
+    store.complete()
+
+
+def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+    """Make the store with the other party, who does the same."""
+    making, costs = StoreMaking(config, plan, manifest), StageCosts()
+    if config.store_folder.manifest.exists():
+        return making.discard()
+    start = time.perf_counter()
+    run_setup(making, exchange, costs)
+    RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())
+    store = open_made_store(making)
+    for number in range(making.passes):
+        if not making.folder.ended(number).exists():
+            what = f"store {manifest.store!r}, pass {number + 1} of {making.passes}"
+            _over_shards(config, plan, manifest, MakePlaces(making, number), what)
+            exchange.flush()
+            making.end(number)
+    _make_ciphertexts(exchange, config, plan, manifest)
+    store.complete()
+    return making.discard()
+
+
+def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+    """Make this party's ciphertexts, where an engine needs some."""
     cipher = kmeans_steps(config, manifest.engines).engines.cipher
     if cipher is not None:
         exchange_keys(exchange, config, cipher)
         what = f"ciphertexts of store {manifest.store!r}"
         _over_shards(config, plan, manifest, MakeCiphertexts(config, plan, manifest), what)
-    store.complete()
 
 
 def _over_shards(config: JobConfig, plan: TracedJob, manifest: Manifest, work: StoreWork, what: str) -> None:

@@ -288,15 +288,21 @@ def he_by_rows(folder: Path) -> World:
 
 
 # Parties that die.
-def restarted(world: World, name: str, strikes: Sequence[Strike]) -> list[Ended]:
+def restarted(world: World, name: str, strikes: Sequence[Strike], command: str = "train") -> list[Ended]:
     """Start a party again and again, with the next strike each time, then undisturbed; return how each start ended."""
-    return [world.start(name, strike).wait() for strike in [*strikes, None]]
+    return [world.start(name, strike, command=command).wait() for strike in [*strikes, None]]
 
 
 def train_under_strikes(world: World, strikes: Mapping[str, Sequence[Strike]]) -> None:
     """Train while each party dies at its strikes and is restarted, whatever the other does meanwhile."""
+    under_strikes(world, strikes, "train")
+
+
+def under_strikes(world: World, strikes: Mapping[str, Sequence[Strike]], command: str) -> None:
+    """Run a command at both parties, while each dies at its strikes and is restarted."""
     with ThreadPoolExecutor(2) as pool:
-        ended = dict(zip(BOTH, pool.map(lambda name: restarted(world, name, strikes.get(name, ())), BOTH), strict=True))
+        each = pool.map(lambda name: restarted(world, name, strikes.get(name, ()), command), BOTH)
+        ended = dict(zip(BOTH, each, strict=True))
     for name, ends in ended.items():
         codes = [code for code, _ in ends]
         assert codes == [-signal.SIGKILL] * len(strikes.get(name, ())) + [0], (name, codes, ended)
