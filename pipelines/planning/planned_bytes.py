@@ -11,6 +11,7 @@ from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
+from veilmeans.pipelines.planning.planned_ot import StoreMessages, stored_spec
 from veilmeans.pipelines.session.kmeans_from_config import (
     iterations_per_pipeline,
     runs_in_one_call,
@@ -51,21 +52,31 @@ def _group_equal_shards(traced: TracedJob, iterations: int) -> Iterator[tuple[in
 def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePlan:
     """Plan the triple store of the party with this index. A shard for which nothing is dealt has an empty file."""
     runs, iterations = config.required_triples.runs, store_iterations(config)
-    groups = list(_group_equal_shards(traced, iterations))
+    groups = [(shard, at, runs * count) for shard, at, count in _group_equal_shards(traced, iterations)]
     has_ciphertexts = any(traced.ciphertext_needs(shard, iteration) for shard, iteration, _ in groups)
+    dealt = config.provider == "dealer"
     messages = received = ciphertexts = cipher_bytes = stored = 0
     triples: Counter[str] = Counter()
-    for shard, iteration, shards in groups:
-        count, needs = runs * shards, traced.needs(shard, iteration)
+    for shard, iteration, count in groups:
+        needs = traced.needs(shard, iteration)
         triples += Counter({name: count * n for name, n in _count_triples(party, needs).items()})
-        dealt, made = _spec(corrected_parts(party, needs)), _ciphertext_spec(traced, shard, iteration, party)
-        messages += count * bool(dealt)
-        received += count * payload_size(dealt) * bool(dealt)
+        kept = _spec(corrected_parts(party, needs)) if dealt else stored_spec(party, needs)
+        made = _ciphertext_spec(traced, shard, iteration, party)
+        messages += count * bool(kept)
+        received += count * payload_size(kept) * bool(kept)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
         cipher_bytes += count * payload_size(made) * bool(made)
-        stored += count * (payload_size(dealt) + payload_size(made) * has_ciphertexts)
+        stored += count * (payload_size(kept) + payload_size(made) * has_ciphertexts)
     counts = tuple(TripleCount(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
-    return OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
+    plan = OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
+    if dealt:
+        return plan
+    store = StoreMessages(config, traced, iterations, tuple(groups))
+    rounds = store.rounds(party)
+    messages, received = (sum(each) for each in zip(*((r.messages, r.bytes_received) for r in rounds), strict=True))
+    return replace(
+        plan, provider=config.provider, messages=messages, bytes_received=received, made=rounds, cots=store.cots()
+    )
 
 
 def _count_triples(party: int, needs: Needs) -> Counter[str]:
