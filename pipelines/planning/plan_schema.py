@@ -22,12 +22,14 @@ included. All other numbers are exact, unless it says otherwise, and but for the
   offline             runs, iterations, provider ("dealer", "ot", "iknp"), dealer, messages, bytes_received, bytes_sent,
                       triples (kind, unit, count), ciphertexts, cipher_bytes, bytes_stored (files of the triple store),
                       seconds (by link); without a dealer made (name of the round as in the store's report, messages,
-                      bytes_sent, bytes_received), rounds (that wait for each other), cots (correlated OTs both ways)
-                      and computing (processor seconds for them, estimated); all for the complete triple store. The
+                      bytes_sent, bytes_received), rounds (that wait for each other), cots (correlated OTs both ways),
+                      computing (processor seconds for them, estimated) and bytes_making (files that are deleted when
+                      the store is complete, at their largest, estimated); all for the complete triple store. The
                       dealer's messages are received, the others' sent
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
-  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes of
-                      one iteration, by the cost model; empty where the engine does not depend on it)
+  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes and,
+                      without a dealer, offline_seconds, offline_sent of one iteration, by the cost model; empty where
+                      the engine does not depend on it)
   opened              what, to (names), when ("before", "iteration", "end")
 """
 
@@ -134,7 +136,8 @@ class OfflineRound:
 class OfflinePlan:
     """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself.
 
-    Without a dealer: `made` has the rounds with the peers, `cots` the correlated OTs of all places, both ways.
+    Without a dealer: `made` has the rounds with the peers, `cots` the correlated OTs of all places, both ways,
+    `bytes_making` about the size of files that are deleted when the store is complete.
     """
 
     runs: int
@@ -149,6 +152,7 @@ class OfflinePlan:
     provider: str = "dealer"
     made: tuple[OfflineRound, ...] = ()
     cots: int = 0
+    bytes_making: int = 0
 
     @property
     def rounds(self) -> int:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
-from veilmeans.pipelines.planning.planned_ot import StoreMessages, stored_spec
 from veilmeans.pipelines.session.kmeans_from_config import (
     iterations_per_pipeline,
     runs_in_one_call,
@@ -27,6 +27,9 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.dealer import corrected_parts
 from veilmeans.transforms.offline.traced_job import JobStep, Needs, TracedJob
 from veilmeans.transforms.rounds.trace import StageTrace
+
+if TYPE_CHECKING:
+    from veilmeans.pipelines.planning.planned_ot import MadeStore
 
 _TAG = 64  # bytes of the tag before the arrays of a checkpoint (`io.storage.checkpoints`)
 _UNITS = {"Mul": "products", "MatMul": "words", "Operand": "words"}
@@ -54,14 +57,13 @@ def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePla
     runs, iterations = config.required_triples.runs, store_iterations(config)
     groups = [(shard, at, runs * count) for shard, at, count in _group_equal_shards(traced, iterations)]
     has_ciphertexts = any(traced.ciphertext_needs(shard, iteration) for shard, iteration, _ in groups)
-    dealt = config.provider == "dealer"
+    store = None if config.provider == "dealer" else _made_store(config, traced, groups)
     messages = received = ciphertexts = cipher_bytes = stored = 0
     triples: Counter[str] = Counter()
     for shard, iteration, count in groups:
-        needs = traced.needs(shard, iteration)
+        needs, made = traced.needs(shard, iteration), _ciphertext_spec(traced, shard, iteration, party)
         triples += Counter({name: count * n for name, n in _count_triples(party, needs).items()})
-        kept = _spec(corrected_parts(party, needs)) if dealt else stored_spec(party, needs)
-        made = _ciphertext_spec(traced, shard, iteration, party)
+        kept = _spec(corrected_parts(party, needs)) if store is None else store.stored(party, needs)
         messages += count * bool(kept)
         received += count * payload_size(kept) * bool(kept)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
@@ -69,14 +71,14 @@ def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePla
         stored += count * (payload_size(kept) + payload_size(made) * has_ciphertexts)
     counts = tuple(TripleCount(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
     plan = OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
-    if dealt:
-        return plan
-    store = StoreMessages(config, traced, iterations, tuple(groups))
-    rounds = store.rounds(party)
-    messages, received = (sum(each) for each in zip(*((r.messages, r.bytes_received) for r in rounds), strict=True))
-    return replace(
-        plan, provider=config.provider, messages=messages, bytes_received=received, made=rounds, cots=store.cots()
-    )
+    return plan if store is None else store.planned(plan, party)
+
+
+def _made_store(config: JobConfig, traced: TracedJob, groups: list[tuple[int, int, int]]) -> "MadeStore":
+    """The store that the parties make themselves. Its import brings numba, which other plans do without."""
+    from veilmeans.pipelines.planning.planned_ot import MadeStore
+
+    return MadeStore(config, traced, tuple(groups))
 
 
 def _count_triples(party: int, needs: Needs) -> Counter[str]:
