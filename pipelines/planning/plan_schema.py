@@ -19,11 +19,17 @@ exact, unless it says otherwise, and but for the lengths of column names, which 
                       of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received by peer,
                       bottleneck_bytes, acknowledgements), total (of all times), seconds (by link, of one time)
   iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
-  offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
-                      cipher_bytes, bytes_stored (files of the triple store); all for the complete triple store
+  offline             runs, iterations, provider ("dealer", "ot", "iknp"), dealer, messages, bytes_received, bytes_sent,
+                      triples (kind, unit, count), ciphertexts, cipher_bytes, bytes_stored (files of the triple store),
+                      seconds (by link); without a dealer made (name of the round as in the store's report, messages,
+                      bytes_sent, bytes_received), rounds (that wait for each other), cots (correlated OTs both ways),
+                      computing (processor seconds for them, estimated) and bytes_making (files that are deleted when
+                      the store is complete, at their largest, estimated); all for the complete triple store. The
+                      dealer's messages are received, the others' sent
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
-  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes of
-                      one iteration, by the cost model; empty where the engine does not depend on it)
+  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes and,
+                      without a dealer, offline_seconds, offline_sent of one iteration, by the cost model; empty where
+                      the engine does not depend on it)
   opened              what, to (names), when ("before", "iteration", "end")
 """
 
@@ -34,9 +40,11 @@ from typing import Any
 
 from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.transforms.offline.traced_job import JobStep
-from veilmeans.transforms.primitives.argmin import ROUND_SECONDS
+from veilmeans.transforms.primitives.argmin_choice import OT_PRICES, ROUND_SECONDS
 
 Json = dict[str, Any]
+SET_UP = ("nonce", "points", "choices", "columns", "trees")
+"""The rounds of OTs' set-up, one after the other; all others are in one of two passes over a store's places."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +129,22 @@ class TripleCount:
 
 
 @dataclass(frozen=True)
+class OfflineRound:
+    """One round in which parties make a store themselves: messages that one of them sends, bytes."""
+
+    name: str
+    messages: int
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True)
 class OfflinePlan:
-    """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself."""
+    """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself.
+
+    Without a dealer: `made` has the rounds with the peers, `cots` the correlated OTs of all places, both ways,
+    `bytes_making` about the size of files that are deleted when the store is complete.
+    """
 
     runs: int
     iterations: int
@@ -133,6 +155,33 @@ class OfflinePlan:
     ciphertexts: int
     cipher_bytes: int
     bytes_stored: int
+    provider: str = "dealer"
+    made: tuple[OfflineRound, ...] = ()
+    cots: int = 0
+    bytes_making: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that wait for each other: those of the set-up, and two passes over all places."""
+        return len([each for each in self.made if each.name in SET_UP]) + (2 if self.made else 0)
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(each.bytes_sent for each in self.made)
+
+    @property
+    def computing(self) -> float:
+        """About the processor seconds of the OTs."""
+        return self.cots * OT_PRICES[self.provider].seconds if self.cots else 0.0
+
+    def seconds_on(self, link: Link) -> float:
+        """Seconds that rounds and bytes take on the link."""
+        waits = self.rounds * (link.round_trip / 2 + ROUND_SECONDS)
+        return waits + max(self.bytes_sent, self.bytes_received) / link.rate
+
+    def to_json(self) -> Json:
+        made = {"rounds": self.rounds, "bytes_sent": self.bytes_sent, "computing": self.computing}
+        return {**asdict(self), **made}
 
 
 @dataclass(frozen=True)
@@ -204,6 +253,9 @@ class JobPlan:
         """Seconds that each link takes for some traffic."""
         return {name: traffic.seconds_on(link) for name, link in self.links.items()}
 
+    def _offline_json(self, offline: OfflinePlan) -> Json:
+        return {**offline.to_json(), "seconds": {name: offline.seconds_on(link) for name, link in self.links.items()}}
+
     def to_json(self) -> Json:
         links = {
             name: {"rate_mbps": link.rate / 125e3, "round_trip_ms": link.round_trip * 1e3}
@@ -215,7 +267,7 @@ class JobPlan:
             "steps": [{**step.to_json(), "seconds": self.seconds(step.each)} for step in self.steps],
             "iteration": {"traffic": self.iteration.to_json(), "seconds": self.seconds(self.iteration)},
             "total": {"traffic": self.traffic().to_json(), "seconds": self.seconds(self.traffic())},
-            "offline": None if self.offline is None else asdict(self.offline),
+            "offline": None if self.offline is None else self._offline_json(self.offline),
             "disk": self.disk.to_json(),
             "engines": [asdict(engine) for engine in self.engines],
             "opened": [asdict(opened) for opened in self.opened],
