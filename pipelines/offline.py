@@ -44,7 +44,7 @@ from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
-from veilmeans.transforms.offline.ot_store import MakePlaces, StoreMaking, open_made_store, run_setup
+from veilmeans.transforms.offline.ot_store import MakePlaces, StoreMaking, check_operands, open_made_store, run_setup
 from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
@@ -78,7 +78,8 @@ def dry_offline(config: JobConfig) -> str:
     check_listen_address(config)
     chosen, _ = engine_selection.engines_by_own_costs(config, keep=False)
     plan = traced_job(config, chosen)
-    lines = [f"store {config.required_triples.store!r}, made by {config.dealer} for {', '.join(config.parties)}"]
+    maker = config.dealer or f"themselves ({config.provider})"
+    lines = [f"store {config.required_triples.store!r}, made by {maker} for {', '.join(config.parties)}"]
     if engine_selection.has_auto_engine(config):
         lines.append("engines are chosen when all parties have said what operations cost them; here, as we find them")
     if config.party == config.dealer:
@@ -87,7 +88,11 @@ def dry_offline(config: JobConfig) -> str:
         lines.append(f"would write a seed below {settings.run_folder}; data are never seen")
         return "\n".join(lines)
     mine = plan_offline(config, plan, config.me.index)
-    lines.append(_amount(f"would get from {config.dealer}", mine))
+    if config.dealer:
+        lines.append(_amount(f"would get from {config.dealer}", mine))
+    else:
+        check_operands(StoreMaking(settings, plan, manifest_of(settings, plan, chosen)))
+        lines += _exchanged(mine)
     lines += [f"  {each.count:,} {each.unit} of {each.kind}" for each in mine.triples]
     if mine.ciphertexts:
         made_here = f"would make {mine.ciphertexts:,} ciphertexts, {format_size(mine.cipher_bytes)}, and a key pair"
@@ -100,6 +105,15 @@ def _amount(what: str, made: OfflinePlan) -> str:
     lan, wan = (format_seconds(made.bytes_received / each.rate) for each in (LAN, WAN))
     amount = f"{format_size(made.bytes_received)} in {made.messages:,} messages and a seed"
     return f"{what}: {amount} (LAN {lan} s, WAN {wan} s), for {made.runs:,} × {made.iterations:,} iterations"
+
+
+def _exchanged(made: OfflinePlan) -> list[str]:
+    """Describe what parties would send each other, round by round."""
+    lan, wan = (format_seconds(made.seconds_on(each)) for each in (LAN, WAN))
+    amount = f"{format_size(made.bytes_sent)} and get {format_size(made.bytes_received)}"
+    times = f"{made.rounds:,} rounds (LAN {lan} s, WAN {wan} s)"
+    rounds = [f"  {each.name}: {format_size(each.bytes_sent)} in {each.messages:,} messages" for each in made.made]
+    return [f"would send {amount} in {times}, for {made.runs:,} × {made.iterations:,} iterations", *rounds]
 
 
 def run_offline(config: JobConfig) -> Manifest:
@@ -149,7 +163,9 @@ def _extra_timeout_s(config: JobConfig, manifest: Manifest) -> float:
 def manifest_of(config: JobConfig, plan: TracedJob, chosen: ChosenEngines) -> Manifest:
     """The manifest of the configured store."""
     wanted = config.required_triples
-    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen, config.provider)
+    return Manifest(
+        wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen, config.provider
+    )
 
 
 def _terms(config: JobConfig, work: str, keep: bool = True) -> dict[str, Terms]:
@@ -177,6 +193,7 @@ def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Mani
     making, costs = StoreMaking(config, plan, manifest), StageCosts()
     if config.store_folder.manifest.exists():
         return making.discard()
+    check_operands(making)
     start = time.perf_counter()
     run_setup(making, exchange, costs)
     RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())

@@ -22,7 +22,7 @@ from support.commands import CommandProcess, Ended, Strike, merged, start_comman
 from support.parties import NAMES, free_ports, in_parallel, make_configs
 from veilmeans.crypto import prg
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.offline import manifest_of, run_offline
 from veilmeans.pipelines.session.kmeans_from_config import requested_engines, store_iterations, traced_job
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.address import Address
@@ -30,6 +30,7 @@ from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.offline.dealer import deal_corrections
+from veilmeans.transforms.offline.ot_store import StoreMaking
 
 DEALER = "notary"
 BOTH = NAMES[:2]
@@ -199,6 +200,13 @@ def deal_directly(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -
                     store.write_corrections(number, iteration, shard, dealt.get(party, {}))
     for store in stores:
         store.complete()
+
+
+def draw_secrets(config: JobConfig) -> None:
+    """Draw a party's secrets of the store before it is made."""
+    offline, engines = config.offline(), requested_engines(config)
+    plan = traced_job(offline, engines)
+    StoreMaking(offline, plan, manifest_of(offline, plan, engines)).secrets()
 
 
 # Data.

@@ -1,4 +1,4 @@
-"""A triple store that the parties make themselves: a set-up, then a pass over all places for each round, and a last one.
+"""A triple store that the parties make themselves: a set-up, then a pass over all places for each round.
 
 A place is what one shard of one iteration of one run number needs. Bits, words and truncations are made by oblivious
 transfers (`ot_setup`, `ot_places`), matrix triples by lattices (`lattice_products`).
@@ -34,21 +34,23 @@ from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, store_address
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.arrays import Array, Arrays, payload_size
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.run_folder import MakingFolder
 from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.lattice_products import (
     PlacedTriple,
     answer_products,
     corrections,
+    message_specs,
     placed_triples,
     send_operands,
 )
 from veilmeans.transforms.offline.ot_places import OtPlace
 from veilmeans.transforms.offline.ot_setup import OtSetup
 from veilmeans.transforms.offline.traced_job import TracedJob
-from veilmeans.transforms.rounds.executor import CountStage, run_rounds
+from veilmeans.transforms.rounds.executor import CountStage, not_counted, run_rounds
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Stage
 from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, count_stage, shard_sent
@@ -122,7 +124,7 @@ class StoreMaking:
         content = read_secret(file)
         return {"seed": content[:SEED_SIZE], "contribution": content[SEED_SIZE:]}
 
-    def setup_state(self) -> dict[str, np.ndarray]:
+    def setup_state(self) -> dict[str, Array]:
         """This party's state after the set-up, with its seed."""
         seed = np.frombuffer(self.secrets()["seed"], np.uint8)
         return {"seed": seed, **map_arrays(self.folder.setup)}
@@ -144,6 +146,19 @@ class StoreMaking:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def check_operands(making: StoreMaking) -> None:
+    """Refuse row shards whose Enc(U) is larger than a message may be."""
+    config = making.config
+    for shard in range(making.plan.store_shards):
+        for (_, sender, _), spec in message_specs(making.operands(shard)).items():
+            if payload_size(spec) > config.max_message_bytes:
+                raise ConfigError(
+                    f"encrypted masks for a row shard of {config.parties[sender]} have {payload_size(spec):,} bytes, "
+                    f"and exchange.max_message_mb is {config.exchange.max_message_mb}: lower beam.rows_per_shard, or "
+                    "set kmeans.products to he"
+                )
+
+
 def run_setup(making: StoreMaking, exchange: Exchange, count: CountStage) -> None:
     """Run the set-up with the peer, and write what the places need of it."""
     config, setup, folder = making.config, making.setup, making.folder
@@ -151,11 +166,13 @@ def run_setup(making: StoreMaking, exchange: Exchange, count: CountStage) -> Non
         return
     drawn = {name: np.frombuffer(secret, np.uint8) for name, secret in making.secrets().items()}
     context = _context(making, exchange, b"", 0, 0)
-    state = run_rounds(setup.protocol(), context, {0: drawn}, lambda stage, costs: count(stage.rpartition(".")[2], costs))[0]
+
+    def count_round(stage: str, costs: StageMetrics) -> None:
+        count(f"offline.{stage.rpartition('.')[2]}", costs)
+
+    state = run_rounds(setup.protocol(), context, {0: drawn}, count_round)[0]
     if setup.provider == "ot":
-        for store_shard, (base_q, base_t) in zip(
-            making.store_shards, setup.base_cots(config.me, state), strict=True
-        ):
+        for store_shard, (base_q, base_t) in zip(making.store_shards, setup.base_cots(config.me, state), strict=True):
             write_arrays(folder.base(*store_shard), {"base_q": base_q, "base_t": base_t})
     exchange.flush()
     kept = ("nonce",) if setup.provider == "ot" else ("nonce", "keys", "pairs")
@@ -170,7 +187,7 @@ def open_made_store(making: StoreMaking) -> TripleStore:
 
 
 class MakePlaces:
-    """One pass over places: receive the round before, send the next one; the last pass writes the place to the store."""
+    """One pass over places: receive the round before, send the next one; the last pass writes them to the store."""
 
     def __init__(self, making: StoreMaking, number: int) -> None:
         self.making, self.number = making, number
@@ -228,7 +245,7 @@ class MakePlaces:
         if self.number == 0 and iteration == 0 and all_triples:
             send_round(first, operands, shard, {}, count)
         if self.number == 1 and triples:
-            state = receive_round(first, operands, shard, {}, count)
+            state = receive_round(first, operands, shard, {}, not_counted if iteration else count)
             send_round(context, responses, shard, state, count)
         if self.number == self.making.passes - 1 and triples:
             return corrections(receive_round(context, responses, shard, {}, count), iteration)
@@ -245,7 +262,7 @@ def send_round(context: OpenPartyContext, stage: Stage, shard: int, state: Array
     metrics = StageMetrics()
     state, messages = send(context, stage, shard, state, metrics)
     deliver(context, messages, metrics)
-    count(stage.round.name, metrics)
+    count(f"offline.{stage.round.name}", metrics)
     return state
 
 
@@ -253,13 +270,11 @@ def receive_round(context: OpenPartyContext, stage: Stage, shard: int, state: Ar
     """Receive one shard's messages of a round."""
     metrics = StageMetrics()
     state = receive(context, stage, shard, state, metrics)
-    count(stage.round.name, metrics)
+    count(f"offline.{stage.round.name}", metrics)
     return state
 
 
-def _context(
-    making: StoreMaking, exchange: Exchange, seed: bytes, number: int, iteration: int
-) -> OpenPartyContext:
+def _context(making: StoreMaking, exchange: Exchange, seed: bytes, number: int, iteration: int) -> OpenPartyContext:
     """A context whose messages belong to the store's own run, and whose randomness is the store's."""
     config = making.config
     run = StoreRun(TripleStore(config.store_folder, making.manifest, seed), number)
