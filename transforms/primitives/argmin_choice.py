@@ -126,7 +126,7 @@ def argmin_work(how: Argmin, k: int) -> OfflineWork:
     rows = 2 * bits.LANES
     stages = trace(argmin(how, k, 2), [{how.source: ((k, rows), "uint64")}] * 2)
     kinds = (need.kind for stage in stages for need in stage.needs)
-    return sum(map(ot_work, kinds), OfflineWork()) * (1 / rows)
+    return sum((ot_work(kind) for kind in kinds), OfflineWork()) * (1 / rows)
 
 
 @lru_cache(maxsize=1024)
