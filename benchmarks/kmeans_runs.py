@@ -2,8 +2,8 @@
 
 Measured per run: seconds of the online phase (from the handshake to the opened results, in the slowest party's report)
 and of the offline phase (its command, start of Python and Beam included), bytes sent by all parties in each phase,
-bytes of the triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`) the bytes on
-the wire are counted, too: TLS and gRPC included.
+bytes of the triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`)
+the bytes on the wire are counted, too: TLS and gRPC included.
 """
 
 import json

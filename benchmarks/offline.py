@@ -3,9 +3,9 @@
   a  n = 10^4, d = 2, k = 5      b  n = 10^5, d = 2, k = 5      c  n = 10^4, d = 16, k = 4      ten iterations each
 
 Seconds are of the commands at the slower party, from the start of Python on; bytes are the messages of both parties, as
-`plan` and the reports count them. Results are compared with float64 Lloyd. A small run before compiles what numba keeps.
-Beside them the paper's offline phase (C++, LAN, its own machine), random OTs on one core (`benchmarks.ot`), and with
---large the peak memory of a party at n = 10^6.
+`plan` and the reports count them. Results are compared with float64 Lloyd. A small run before compiles what numba
+keeps. Beside them the paper's offline phase (C++, LAN, its own machine), random OTs on one core (`benchmarks.ot`), and
+with --large the peak memory of a party at n = 10^6.
 """
 
 import argparse

@@ -47,7 +47,7 @@ _MOST_ROUNDS = 6
 
 @dataclass(frozen=True)
 class OtPrice:
-    """What a COT costs: a party's processor seconds, strings and products included, and the bits sent for it."""
+    """The price of a COT: processor seconds of a party, strings and products included, and bits sent for it."""
 
     seconds: float
     bits: float
@@ -129,7 +129,6 @@ def argmin_work(how: Argmin, k: int) -> OfflineWork:
     return sum((ot_work(kind) for kind in kinds), OfflineWork()) * (1 / rows)
 
 
-@lru_cache(maxsize=1024)
 def ot_work(kind: Kind) -> OfflineWork:
     """The OTs of one correlation of two parties."""
     from veilmeans.crypto.ot.kinds.ot_recipes import recipe_for  # only without a dealer: it imports all of crypto.ot
