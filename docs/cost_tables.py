@@ -96,8 +96,8 @@ def example(clusters: int, **fields: Any) -> JobConfig:
         "reveal": {"assignments": PARTIES, "centroids": PARTIES, "inertia": PARTIES},
         **fields,
     }
-    content = {"party": "payco", "run": "example", "parties": PARTIES, "dealer": "dealer", "listen": "payco:7101", **paths}
-    return JobConfig.model_validate({**content, "peers": peers, "kmeans": job})
+    content = {"party": "payco", "run": "example", "parties": PARTIES, "dealer": "dealer", "listen": "payco:7101"}
+    return JobConfig.model_validate({**content, **paths, "peers": peers, "kmeans": job})
 
 
 def horizontal(method: str) -> dict[str, Any]:
