@@ -1,4 +1,4 @@
-"""Runs of two parties alone: their triple stores come from oblivious transfers and lattices, made by `veilmeans offline`."""
+"""Runs of two parties alone, whose triple stores they made themselves by oblivious transfer and lattices."""
 
 import random
 import shutil
