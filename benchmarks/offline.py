@@ -57,6 +57,8 @@ def job_figures(name: str, job: OfflineJob, provider: str, measured: Measured, d
         for value, unit, target in ((seconds, "s", targets[0]), (megabytes, "MB", targets[1])):
             figure = f"{title}: {what}"
             yield Figure.at_most(figure, value, unit, target) if provider == "ot" else Figure(figure, value, unit)
+    processor = max(measured.processor[f"offline, {party}"] for party in PARTIES)
+    yield Figure(f"{title}: processor of a party, offline", processor, "s")
     yield Figure(f"{title}: store of both parties", measured.offline_mb, "MB")
     yield Figure(f"{title}: peak memory of a party, offline", offline_peak(measured), "GiB")
     yield deviation_figure(title, deviation, OUR_TOLERANCE)
