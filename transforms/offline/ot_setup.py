@@ -41,7 +41,7 @@ class OtSetup:
     store: str
     places: int
     provider: Provider = "ot"
-    setup: LpnParameters = SETUP
+    setup: LpnParameters = SETUP.cut_to(MAIN.base)
     main: LpnParameters = MAIN
 
     def protocol(self) -> Protocol:
