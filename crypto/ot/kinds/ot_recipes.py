@@ -8,16 +8,20 @@ Two parties have recipes of their own, with one message each way. Three or more 
 wait for each other.
 """
 
-from dataclasses import dataclass
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
 from typing import Protocol
+
+import numpy as np
 
 from veilmeans.crypto.correlations import BitProducts, DaBit, Inject, Kind, Mul, Trunc
 from veilmeans.crypto.ot.kinds.bit_correlations import BitProductsByOt
 from veilmeans.crypto.ot.kinds.shared_bits import SharedBitsByOt
 from veilmeans.crypto.ot.kinds.shared_words import SharedMulByOt, dabit_recipe, inject_recipe, trunc_recipe
 from veilmeans.crypto.ot.kinds.word_correlations import DaBitByOt, InjectByOt, MulByOt, TruncByOt
-from veilmeans.crypto.ot.ot_arrays import MessageShapes, OtRequest, OtSide, Received, Sides
+from veilmeans.crypto.ot.ot_arrays import MessageShapes, OtRequest, OtSide, Received, Sides, count_cots
 from veilmeans.schemas.arrays import Array, Arrays
 
 
@@ -98,3 +102,16 @@ def recipe_for(kind: Kind) -> OtRecipe:
         case Trunc():
             return trunc_recipe(kind)
     raise TypeError(f"{kind.name} is not made by oblivious transfer")
+
+
+def ot_cost(kind: Kind, parties: int) -> tuple[int, int]:
+    """COTs, and the bytes of corrections, that one correlation takes, of all ordered pairs together."""
+    recipe = recipe_for(kind)
+    cots = sum(count_cots([request], request.chooser) for request in recipe.requests()) * (parties - 1)
+    arrays = (
+        array
+        for number in range(recipe.messages)
+        for sender, recipient in permutations(range(parties), 2)
+        for array in recipe.message_shapes(number, sender, recipient).values()
+    )
+    return cots, sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays)

@@ -39,8 +39,8 @@ class SharedBitsByOt:
         return max((program.messages for _, program in self._programs()), default=0)
 
     def message_shapes(self, number: int, sender: int, recipient: int) -> MessageShapes:
-        rows = sum(groups.count * self._rows(program, number, sender, recipient) for groups, program in self._programs())
-        return {"bits": ((rows * self.kind.words,), np.uint64)}
+        rows = (each.count * self._rows(program, number, sender, recipient) for each, program in self._programs())
+        return {"bits": ((sum(rows) * self.kind.words,), np.uint64)}
 
     def message(self, party: int, sides: Sides, key: bytes, received: Received) -> dict[int, dict[str, Array]]:
         bits: dict[int, list[Array]] = {peer: [] for peer in range(self.kind.parties) if peer != party}
@@ -67,7 +67,7 @@ class SharedBitsByOt:
 
     def _runs(
         self, party: int, sides: Sides, key: bytes, received: Received
-    ) -> Iterator[tuple["_SharedRun", list[dict[int, Array]]]]:
+    ) -> Iterator[tuple["SharedRun", list[dict[int, Array]]]]:
         """Each program's run, and what was received for it: in each message from each peer, rows × words."""
         remaining, starts = iter(sides), [dict.fromkeys(message, 0) for message in received]
         for number, (groups, program) in enumerate(self._programs()):
@@ -82,11 +82,11 @@ class SharedBitsByOt:
                     start = starts[level][peer]
                     starts[level][peer] += width * self._rows(program, level, peer, party)
                     rows[-1][peer] = arrays["bits"][start : starts[level][peer]].reshape(-1, width)
-            yield _SharedRun.begin(program, party, self.kind.parties, taken, variables), rows
+            yield SharedRun.begin(program, party, self.kind.parties, taken, variables), rows
 
 
 @dataclass(frozen=True)
-class _SharedRun:
+class SharedRun:
     """A program at `party`; sides[step][chooser]; `variables` has the party's shares of the masks, masks × words."""
 
     program: SharedProgram
@@ -98,7 +98,7 @@ class _SharedRun:
     @classmethod
     def begin(
         cls, program: SharedProgram, party: int, parties: int, sides: Sequence[Sides], variables: Array
-    ) -> "_SharedRun":
+    ) -> "SharedRun":
         """Give the masks the values that the OTs determine; the others keep theirs, which must be uniform."""
         following = (party + 1) % parties
         for step, side in zip(program.steps, sides, strict=True):

@@ -1,14 +1,14 @@
 """Sums of products of bits that M ≥ 3 parties share by XOR, compiled into pairwise oblivious transfers.
 
-Each party p has shares λ_j^p of mask bits λ_j; wanted are shares of polynomials f(λ). Linear terms are local. The others
+Each party p has shares λ_j^p of mask bits λ_j; wanted are shares of polynomials f(λ). Linear terms are local; others
 are split variable by variable, f = f⁰ ⊕ v·f¹, and with y^q, party q's share of f¹ (an entry),
 
   v·f¹ = ⊕_p v^p·y^p ⊕ ⊕_{p≠q} v^p·y^q        v^p·y^q is one bit of an OT of q to p whose choice bit is v^p: q sends
                                                y^q ⊕ m_0 ⊕ m_1 and keeps m_0
 
-A party's choice bits are the same in its OTs with all peers, so v^p is one of them and costs no bit. A variable costs an
-OT for each ordered pair, in however many products it is, and each independent f¹ a bit for each ordered pair. An entry
-that is a single variable without a value yet is free for the OTs with one peer: m_0 ⊕ m_1 becomes its value.
+A party's choice bits are the same in its OTs with all peers, so v^p is one of them and costs no bit. A variable costs
+an OT for each ordered pair, in however many products it is, and each independent f¹ a bit for each ordered pair. An
+entry that is a single variable without a value yet is free for the OTs with one peer: m_0 ⊕ m_1 becomes its value.
 
 An entry of degree d is known after d − 1 messages: a product of r masks takes r − 1 messages, however many there are.
 """
@@ -87,7 +87,7 @@ def _graded(polynomial: Polynomial) -> Polynomial:
 
 
 def _orders(wanted: Sequence[Polynomial]) -> Iterator[tuple[int, ...]]:
-    """Orders in which the masks may choose: those of all, the last of which are left out where nothing needs them."""
+    """Orders of the masks: all of them if they are few."""
     used = reduce(int.__or__, (masks for each in wanted for degree, masks in each if degree > 1), 0)
     masks = _numbers(used)
     yield from permutations(masks) if len(masks) <= ALL_ORDERS else (masks, masks[::-1])
