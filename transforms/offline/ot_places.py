@@ -12,7 +12,7 @@ State before: `seed`, `nonce` and, for `ot`, `base_q` and `base_t`, for `iknp`, 
 that the store keeps, by their names there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -61,25 +61,29 @@ class PlaceNeed:
 
 @dataclass(frozen=True)
 class OtPlace:
-    """One place of a store; `address` is the store's own, with any stage."""
+    """One place of a store; `address` is the store's own, with any stage.
+
+    `least_corrections`: so many rounds of corrections at least, empty ones if need be, where other places have them.
+    """
 
     setup: OtSetup
     address: Address
     needs: Needs
+    least_corrections: int = 1
 
-    def protocol(self, correction_rounds: int = 0) -> Protocol:
-        """The rounds of the place: at least so many rounds of corrections, if other places of the store need them."""
+    def protocol(self) -> Protocol:
+        """The rounds of the place."""
         extend = partial(_send_extension, self), partial(_receive_extension, self)
         rounds = [Round("extend", *extend, sends="messages of random OTs")]
-        for number in range(max(1, correction_rounds, self.correction_rounds)):
+        for number in range(self.correction_rounds):
             correct = partial(_send_corrections, self, number), partial(_receive_corrections, self, number)
             rounds.append(Round("correct", *correct, sends="corrections of OTs"))
         return Protocol("ot", tuple(rounds)).then(partial(_store_parts, self))
 
     @property
     def correction_rounds(self) -> int:
-        """The rounds of corrections that the place needs: one between two parties."""
-        return max((each.recipe.messages for each in self.place_needs), default=0)
+        """The rounds of corrections: one is enough between two parties."""
+        return max(self.least_corrections, correction_rounds([self.needs]))
 
     @cached_property
     def place_needs(self) -> tuple[PlaceNeed, ...]:
@@ -114,12 +118,13 @@ class OtPlace:
             return [main.message_shape(count) for count in silent_rounds(main, self.cots(recipient))]
         return [iknp.message_shape(count) for count in iknp_batches(self.cots(sender))]
 
-    def message_specs(self, sender: int, recipient: int) -> list[Spec]:
-        """The arrays of each round's message of one party to another, for plans."""
+    def message_specs(self, sender: int, recipient: int) -> list[tuple[str, Spec]]:
+        """Each round's name, and the arrays of the message of one party to another in it, for plans."""
         extension = enumerate(self.extension_shapes(sender, recipient))
+        corrections = (self.correction_spec(number, sender, recipient) for number in range(self.correction_rounds))
         return [
-            tuple(ArraySpec(f"{number}", _WORDS, shape) for number, shape in extension),
-            *(self.correction_spec(number, sender, recipient) for number in range(max(1, self.correction_rounds))),
+            ("extend", tuple(ArraySpec(f"{number}", _WORDS, shape) for number, shape in extension)),
+            *(("correct", spec) for spec in corrections),
         ]
 
     def correction_spec(self, number: int, sender: int, recipient: int) -> Spec:
@@ -135,6 +140,12 @@ class OtPlace:
         """This party's secret for one correlation."""
         session = self.session(party, state, party.others[0], sending=True)
         return session.secret(f"correlation {need.stored_name('')}")
+
+
+def correction_rounds(places: Iterable[Needs]) -> int:
+    """The rounds of corrections that all these places have, those of the place that needs most."""
+    kinds = {need.kind for needs in places for stage in needs.values() for need in stage}
+    return max([1, *(recipe_for(kind).messages for kind in kinds if made_by_ot(kind))])
 
 
 def stored_parts(party: int, kind: Kind) -> list[str]:

@@ -21,7 +21,7 @@ from veilmeans.crypto.ot.kinds.bit_correlations import BitProductsByOt
 from veilmeans.crypto.ot.kinds.shared_bits import SharedBitsByOt
 from veilmeans.crypto.ot.kinds.shared_words import SharedMulByOt, dabit_recipe, inject_recipe, trunc_recipe
 from veilmeans.crypto.ot.kinds.word_correlations import DaBitByOt, InjectByOt, MulByOt, TruncByOt
-from veilmeans.crypto.ot.ot_arrays import MessageShapes, OtRequest, OtSide, Received, Sides, count_cots
+from veilmeans.crypto.ot.ot_arrays import MessageShapes, OtRequest, OtSide, Received, Sides
 from veilmeans.schemas.arrays import Array, Arrays
 
 
@@ -107,7 +107,7 @@ def recipe_for(kind: Kind) -> OtRecipe:
 def ot_cost(kind: Kind, parties: int) -> tuple[int, int]:
     """COTs, and the bytes of corrections, that one correlation takes, of all ordered pairs together."""
     recipe = recipe_for(kind)
-    cots = sum(count_cots([request], request.chooser) for request in recipe.requests()) * (parties - 1)
+    cots = sum(request.count for request in recipe.requests()) * (parties - 1)
     arrays = (
         array
         for number in range(recipe.messages)

@@ -89,9 +89,9 @@ def test_all_kinds_of_a_place(count: int, provider: Provider, members: int) -> N
     check_place(needs, stored)
     place = OtPlace(setup, Address("store.0", 0, "", 0), needs)
     planned = {
-        (stage.name, NAMES[i], NAMES[j]): payload_size(spec)
+        (f"ot.{number:02d}.{name}", NAMES[i], NAMES[j]): payload_size(spec)
         for i, j in permutations(range(members), 2)
-        for stage, spec in zip(place.protocol().stages(), place.message_specs(i, j), strict=True)
+        for number, (name, spec) in enumerate(place.message_specs(i, j))
     }
     assert {(key.address.stage, key.sender, key.recipient): size for key, size in sizes(exchange).items()} == planned
     assert len(place.protocol()) == (2 if members == 2 else members + 1)
@@ -100,11 +100,13 @@ def test_all_kinds_of_a_place(count: int, provider: Provider, members: int) -> N
 def test_a_place_may_wait_for_others_with_more_rounds() -> None:
     setup, needs = small_setup(), needs_of(Mul(3, (2,)))
     states, _ = run_all(setup.protocol(), fresh_states(3))
-    place = OtPlace(setup, Address("store.0", 0, "", 0), needs)
-    ready = [each[0] for each in place_states(setup, states)]
-    stored, exchange = run_all(place.protocol(correction_rounds=3), ready)
+    place = OtPlace(setup, Address("store.0", 0, "", 0), needs, least_corrections=3)
+    stored, exchange = run_all(place.protocol(), [each[0] for each in place_states(setup, states)])
     check_place(needs, stored)
-    assert len({key.address.stage for key in exchange.messages}) == 4
+    planned = [payload_size(spec) for _, spec in place.message_specs(0, 1)]
+    assert len(planned) == 4
+    sent = [size for key, size in sizes(exchange).items() if (key.sender, key.recipient) == NAMES[:2]]
+    assert sorted(sent) == sorted(planned)
 
 
 @pytest.mark.parametrize("members", [2, 3])

@@ -33,7 +33,7 @@ HOW = Argmin(compare_bits=52, drop=20)
 )
 def test_ots_of_a_comparison_are_those_of_the_table(radices: Radices, online: int, cots: int, offline: int) -> None:
     work = sum(map(ot_work, opened_kinds(32, radices)), OfflineWork()) * (1 / bits.LANES)
-    assert (sent_bits(32, radices), work) == (online, OfflineWork(cots, offline))
+    assert (sent_bits(32, radices), work) == (online, OfflineWork(cots, offline / 2))
     assert work == argmin_work(Argmin(compare_bits=52, drop=20, method="pairs", radices=radices), 2)
 
 
