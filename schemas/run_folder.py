@@ -157,7 +157,7 @@ class StoreFolder(Folder):
 
     @property
     def making(self) -> "MakingFolder":
-        """What a party keeps while the parties make the store themselves."""
+        """The files that a party keeps while the parties make the store themselves."""
         return MakingFolder(self.path / "making")
 
 
