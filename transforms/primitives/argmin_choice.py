@@ -21,7 +21,7 @@ Of three parties (`crypto.ot.kinds.shared_programs`) radices with a 1 first are 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from veilmeans.crypto import bits
 from veilmeans.crypto.correlations import Kind
@@ -125,7 +125,7 @@ def argmin_work(how: Argmin, k: int, parties: int = 2) -> OfflineWork:
     rows = parties * bits.LANES
     stages = trace(argmin(how, k, parties), [{how.source: ((k, rows), "uint64")}] * parties)
     kinds = (need.kind for stage in stages for need in stage.needs)
-    return sum((ot_work(kind, parties) for kind in kinds), OfflineWork()) * (1 / rows)
+    return sum(map(partial(ot_work, parties=parties), kinds), OfflineWork()) * (1 / rows)
 
 
 @lru_cache(maxsize=1024)
@@ -144,7 +144,7 @@ def _ot_radices(width: int, parties: int, wait: float, comparisons: int, rate: f
 
     def seconds(radices: Radices) -> float:
         kinds = opened_kinds(width, radices, parties)
-        work = sum((ot_work(kind, parties) for kind in kinds), OfflineWork()) * (1 / bits.LANES)
+        work = sum(map(partial(ot_work, parties=parties), kinds), OfflineWork()) * (1 / bits.LANES)
         online, offline = sent_bits(width, radices, parties) / 8 / rate, work.seconds(price, rate)
         return len(radices) * wait + comparisons * (online + offline)
 

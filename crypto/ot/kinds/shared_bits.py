@@ -50,7 +50,8 @@ class SharedBitsByOt:
         return {peer: {"bits": np.concatenate([np.empty(0, np.uint64), *rows])} for peer, rows in bits.items()}
 
     def parts(self, party: int, sides: Sides, key: bytes, received: Received) -> dict[str, Array]:
-        masks, sums = [], []
+        masks: list[Array] = []
+        sums: list[Array] = []
         for run, rows in self._runs(party, sides, key, received):
             for planes, values in ((masks, run.variables), (sums, run.shares(rows))):
                 by_group = values.reshape(len(values), -1, self.kind.words).swapaxes(0, 1)

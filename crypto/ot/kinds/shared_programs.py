@@ -11,6 +11,16 @@ an OT for each ordered pair, in however many products it is, and each independen
 entry that is a single variable without a value yet is free for the OTs with one peer: m_0 ⊕ m_1 becomes its value.
 
 An entry of degree d is known after d − 1 messages: a product of r masks takes r − 1 messages, however many there are.
+
+A comparison of 32 bits, without carry-save adders, has 61 OTs for each ordered pair, whatever its radices are:
+
+| radices | entries | free towards one peer | messages | bytes of three parties, all links, adders included |
+|---|---|---|---|---|
+| (1,2,2,2,2,2) | 87 | 87 | 1 | 72 |
+| (1,2,2,2,4) | 94 | 84 | 3 | 78 |
+| (2,2,2,2,2) | 102 | 42 | 2 | 100 |
+| (3,3,4) | 234 | 19 | 3 | 208 |
+| (4,8) | 645 | 9 | 7 | 520 |
 """
 
 from collections.abc import Iterator, Sequence
@@ -147,7 +157,9 @@ def _program(wanted: Sequence[Polynomial], order: Sequence[int]) -> SharedProgra
         if split.entries.elements:
             splits.append(split)
             needed = split.before.elements
-    taken, levels, steps = {split.variable for split in splits}, [], []
+    taken = {split.variable for split in splits}
+    levels: list[int] = []
+    steps = []
     for split in reversed(splits):
         step = split.step(levels, taken)
         levels = [
