@@ -74,6 +74,16 @@ def test_no_other_radices_or_method_take_less(k: int, rows: int, provider: Provi
     assert seconds(chosen) <= min(map(seconds, others)) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("parties", "cots", "sent"), [(2, 61, 69), (3, 368, 574), (4, 738, 1782)])
+def test_more_parties_choose_radices_of_their_own(parties: int, cots: int, sent: int) -> None:
+    """COTs of a party, and bits of all: products of two factors are by far the cheapest of three parties or more."""
+    chosen = choose_argmin(HOW, 2, 10**4, parties, *LAN, provider="ot")
+    assert chosen.radices == ((2, 2, 2, 2, 2) if parties == 2 else (1, 2, 2, 2, 2, 2))
+    work = argmin_work(chosen, 2, parties)
+    assert work.cots == cots
+    assert int(parties * (work.bits + 0.4 * work.cots / 2)) == sent
+
+
 @pytest.mark.parametrize("provider", ["ot", "iknp"])
 def test_a_configured_method_stays(provider: Provider) -> None:
     for method in METHODS:

@@ -12,9 +12,10 @@ import pytest
 
 from support.ot_dealing import deal_ots
 from veilmeans.crypto.correlations import Mul
+from veilmeans.crypto.ot.kinds.bit_chains import BitChain, ChainRun
 from veilmeans.crypto.ot.kinds.shared_bits import SharedRun
 from veilmeans.crypto.ot.kinds.shared_programs import SharedProgram, compile_shared
-from veilmeans.crypto.ot.kinds.shared_words import BitChain, ChainRun, SharedMulByOt
+from veilmeans.crypto.ot.kinds.shared_words import SharedMulByOt
 from veilmeans.crypto.ot.ot_arrays import OtSide
 
 PARTIES = 3
