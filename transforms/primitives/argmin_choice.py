@@ -21,7 +21,7 @@ Of three parties (`crypto.ot.kinds.shared_programs`) radices with a 1 first are 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from veilmeans.crypto import bits
 from veilmeans.crypto.correlations import Kind
@@ -46,7 +46,7 @@ _MOST_ROUNDS = 6
 
 @dataclass(frozen=True)
 class OtPrice:
-    """What a COT costs: a party's processor seconds, strings and products included, and the bits sent for it."""
+    """The price of a COT: processor seconds of a party, strings and products included, and bits sent for it."""
 
     seconds: float
     bits: float
@@ -125,10 +125,9 @@ def argmin_work(how: Argmin, k: int, parties: int = 2) -> OfflineWork:
     rows = parties * bits.LANES
     stages = trace(argmin(how, k, parties), [{how.source: ((k, rows), "uint64")}] * parties)
     kinds = (need.kind for stage in stages for need in stage.needs)
-    return sum(map(partial(ot_work, parties=parties), kinds), OfflineWork()) * (1 / rows)
+    return sum((ot_work(kind, parties) for kind in kinds), OfflineWork()) * (1 / rows)
 
 
-@lru_cache(maxsize=1024)
 def ot_work(kind: Kind, parties: int = 2) -> OfflineWork:
     """The OTs of one correlation, at each party on average."""
     from veilmeans.crypto.ot.kinds.ot_recipes import ot_cost  # only without a dealer: it imports all of crypto.ot
@@ -144,7 +143,7 @@ def _ot_radices(width: int, parties: int, wait: float, comparisons: int, rate: f
 
     def seconds(radices: Radices) -> float:
         kinds = opened_kinds(width, radices, parties)
-        work = sum(map(partial(ot_work, parties=parties), kinds), OfflineWork()) * (1 / bits.LANES)
+        work = sum((ot_work(kind, parties) for kind in kinds), OfflineWork()) * (1 / bits.LANES)
         online, offline = sent_bits(width, radices, parties) / 8 / rate, work.seconds(price, rate)
         return len(radices) * wait + comparisons * (online + offline)
 
