@@ -264,7 +264,9 @@ def test_offline_without_a_dealer(tmp_path: Path, provider: str) -> None:
     sent, received = (
         re.search(r"would send (.*) and get (.*) in [57] rounds", outputs[name]) for name in ("payco", "shop")
     )
-    assert sent and received and sent.groups() == received.groups()[::-1]
+    assert sent
+    assert received
+    assert sent.groups() == received.groups()[::-1]
     for name, config in configs.items():
         assert f"made by themselves ({provider}) for payco, shop" in outputs[name]
         assert f"below {config.store_folder}, with a seed" in outputs[name]
