@@ -264,8 +264,8 @@ def test_offline_without_a_dealer(tmp_path: Path, provider: str) -> None:
     sent, received = (
         re.search(r"would send (.*) and get (.*) in [57] rounds", outputs[name]) for name in ("payco", "shop")
     )
-    assert sent
-    assert received
+    assert sent is not None
+    assert received is not None
     assert sent.groups() == received.groups()[::-1]
     for name, config in configs.items():
         assert f"made by themselves ({provider}) for payco, shop" in outputs[name]
