@@ -1,12 +1,13 @@
-"""Write the configurations of a K-means run, one folder for each party and the dealer (`veilmeans init`)."""
+"""Write the configurations of a K-means run, one folder for each party and the dealer, if any (`veilmeans init`)."""
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from veilmeans.io.storage.atomic_files import check_writable, write_text
+from veilmeans.io.storage.result_files import unused_name
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError
@@ -17,8 +18,7 @@ _CONFIG = """\
 party: {party}
 run: {run} # a new name for new data or a changed configuration
 parties: [{parties}] # the same order in every configuration
-dealer: {dealer} # makes correlated randomness before the run; sees no data
-
+{dealer_line}
 certificate: keys/{party}.crt # `veilmeans config keys --name {party} --out keys` makes these three
 key: keys/{party}.key
 seed: keys/{party}.seed
@@ -32,7 +32,7 @@ exchange:
   outbox: outbox
   timeout_s: {timeout} # seconds to wait for a peer
 
-triples: # the triple store that `veilmeans offline` makes
+triples: # correlated randomness for the run, made by {maker}
   store: {run}
   runs: 1
 
@@ -51,6 +51,12 @@ kmeans: # the same in every configuration, except data, id and columns
     columns: own
     inertia: [{parties}]
 """
+_DEALER = "dealer: {dealer} # makes correlated randomness before the run; sees no data\n"
+
+
+def default_dealer(parties: Sequence[str]) -> str | None:
+    """The dealer of a run for which none was asked: two parties make their triples themselves, more have a dealer."""
+    return None if len(parties) <= 2 else unused_name("dealer", parties)
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class TemplateValues:
     """The values that are filled into the template."""
 
     parties: tuple[str, ...] = ("payco", "shop")
-    dealer: str | None = "dealer"
+    dealer: str | None = None
     run: str = "first"
     layout: str = "vertical"
     rows: int = 10_000
@@ -70,6 +76,7 @@ class TemplateValues:
     exchange: str = "gateway"
     timeout: int = 600
     ports: Mapping[str, int] = field(default_factory=dict)
+    first_port: int = 7101
     data: str = "data.csv"
     id: str = "id"
 
@@ -80,7 +87,7 @@ class TemplateValues:
 
     def port(self, name: str) -> int:
         """The port on which a member's gateway listens."""
-        return self.ports.get(name, 7101 + self.members.index(name))
+        return self.ports.get(name, self.first_port + self.members.index(name))
 
 
 def dry_init(folder: Path, values: TemplateValues, trial: bool) -> str:
@@ -97,7 +104,7 @@ def dry_init(folder: Path, values: TemplateValues, trial: bool) -> str:
 
 
 def write_configs(folder: Path, values: TemplateValues) -> list[Path]:
-    """Write a folder with a configuration for each party and the dealer; never overwrite one."""
+    """Write a folder with a configuration for each member; never overwrite one."""
     check_no_config(folder, values)
     files = []
     for name in values.members:
@@ -140,7 +147,8 @@ def config_text(party: str, values: TemplateValues) -> str:
     own = f"  data: {values.data} # CSV, Parquet, Arrow, .npz or svmlight; a file or a glob\n  id: {values.id}\n"
     derived = {
         "parties": ", ".join(values.parties),
-        "dealer": values.dealer or "null",
+        "dealer_line": "" if values.dealer is None else _DEALER.format(dealer=values.dealer),
+        "maker": "the parties (`train`, or `offline` before it)" if values.dealer is None else "`veilmeans offline`",
         "listen": f"127.0.0.1:{values.port(party)}",
         "peers": "\n".join(peers),
         "own": "" if party == values.dealer else own,

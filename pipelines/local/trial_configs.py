@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from veilmeans.io.storage.result_files import unused_name
-from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
+from veilmeans.pipelines.configure.config_template import TemplateValues, default_dealer, write_trial
 from veilmeans.pipelines.configure.edit_config import copy_config, set_fields
 from veilmeans.pipelines.local.party_frames import PartyFrames
 from veilmeans.pipelines.local.party_processes import CONFIG, free_addresses, new_folder
@@ -14,13 +14,17 @@ RUN = "fit"
 _TIMEOUT_S = 600  # seconds that a party waits for another: when one fails, all are ended anyway
 
 
-def write_trial_training(folder: Path, frames: PartyFrames, job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Write everyone's keys, configuration and data, and return the members' names, the dealer's last.
+def write_trial_training(
+    folder: Path, frames: PartyFrames, job: Mapping[str, Any], dealer: bool = False
+) -> tuple[str, ...]:
+    """Write everyone's keys, configuration and data, and return the members' names, a dealer's last.
 
-    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data.
+    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data. `dealer`: there is one,
+    even where the parties could do without.
     """
-    members = (*frames.names, unused_name("dealer", frames.names))
-    values = TemplateValues(frames.names, members[-1], RUN, rows=frames.total_rows, clusters=1, timeout=_TIMEOUT_S)
+    name = unused_name("dealer", frames.names) if dealer else default_dealer(frames.names)
+    values = TemplateValues(frames.names, name, RUN, rows=frames.total_rows, clusters=1, timeout=_TIMEOUT_S)
+    members = values.members
     write_trial(folder, values)
     sparse = {name: {"nonzeros": frame.nonzeros} for name, frame in frames.by_party.items() if frame.sparse}
     shapes = {"rows": frames.rows, "features": frames.features, "sparse": sparse, "id": None}
