@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-import pyarrow as pa
-
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, write_arrays, write_json
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, map_arrays, write_arrays, write_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays, from_stream
+from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 
@@ -228,5 +226,4 @@ def _map_arrays(path: Path) -> Arrays:
     """Map the arrays of a store's file; it never changes."""
     if not path.exists():
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
-    with pa.memory_map(str(path)) as source:
-        return from_stream(source)
+    return map_arrays(path)
