@@ -154,7 +154,7 @@ def run_offline(config: JobConfig) -> Manifest:
 def make_missing_store(config: JobConfig) -> None:
     """Make the triple store of a run that is about to begin, with the other parties, who do the same."""
     store, peers = config.required_triples.store, ", ".join(config.peers)
-    log.info("%s makes the triple store %r with %s first (`veilmeans offline`)", config.party, store, peers)
+    log.info("there is no triple store %r yet: making it with %s (as `veilmeans offline` does)", store, peers)
     run_offline(config)
 
 

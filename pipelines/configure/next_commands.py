@@ -35,11 +35,12 @@ def _run_steps(folder: Path, values: TemplateValues) -> list[str]:
     """The commands of a run, from step 3 on: one without a dealer, two with one."""
     together = [
         "   All run at the same time: in one terminal, as here, or each in its own terminal without the &. The first",
-        f"   waits for the others, at most {values.timeout} s. If one stops with an error, correct it and rerun all: they resume.",
+        f"   waits for the others, at most {values.timeout} s. If one stops with an error, correct it and rerun all: they",
+        "   resume.",
     ]
     if values.dealer is None:
         return [
-            f"3. Find {values.clusters} clusters in the data of all parties. They first make correlated randomness for the run.",
+            f"3. Find {values.clusters} clusters in the data of all parties; first they make correlated randomness.",
             *together,
             *_at_the_same_time(folder, "train", values.parties),
         ]
@@ -72,7 +73,7 @@ def separate_commands(folder: Path, values: TemplateValues) -> str:
         "5. See how they would be used. The last lines are a `config set` command for you and all others:",
         f"     veilmeans inspect {config}",
         f"6. {_listed(values.members)} at the same time; the first waits {values.timeout} s for the others:",
-        *([f"     veilmeans offline {config}", "   Then the parties, again at the same time:"] if values.dealer else []),
+        *([f"     veilmeans offline {config}", "   Then the parties, in the same way:"] if values.dealer else []),
         f"     veilmeans train {config}",
         "7. Show the result:",
         _results(folder, name),

@@ -145,8 +145,8 @@ def dry_demo(folder: Path, rows: int, exchange: str) -> str:
     check_writable(folder)
     removed = f"would remove the earlier demo in {folder}\n" if folder.exists() else ""
     return (
-        f"{removed}would write configuration, keys and data of {', '.join(FEATURES)} below {folder}: {rows:,} synthetic "
-        f"transactions × {sum(FEATURES.values())} features\n"
+        f"{removed}would write configuration, keys and data of {', '.join(FEATURES)} below {folder}: {rows:,} "
+        f"synthetic transactions × {sum(FEATURES.values())} features\n"
         f"would start {len(FEATURES)} × `veilmeans train`, on this machine only (127.0.0.1, {len(FEATURES)} free "
         f"ports); exchange by {exchange}"
     )

@@ -98,7 +98,7 @@ def _heading(plan: JobPlan) -> list[str]:
         f"{_link_name(name)} {format_number(link.rate / 125e3)} Mbit/s, {format_number(link.round_trip * 1e3)} ms"
         for name, link in plan.links.items()
     ]
-    first = f"makes the triple store {job['makes_store']!r} first, unless `veilmeans offline` has made it by then"
+    first = f"no triple store {job['makes_store']!r} yet: the run makes it first (`veilmeans offline`: ahead of time)"
     return [
         f"{plan.party} in run {plan.run!r} with {', '.join(plan.peers)}",
         *([first] if job["makes_store"] else []),

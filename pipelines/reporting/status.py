@@ -28,7 +28,8 @@ def _store_state(config: JobConfig) -> str:
     except StorageError:
         if config.provider == "dealer":
             return "not made: run `veilmeans offline` at every party and the dealer"
-        return f"not made: `veilmeans {config.required_kmeans.command}` makes it first, `veilmeans offline` ahead of time"
+        command = config.required_kmeans.command
+        return f"not made: `veilmeans {command}` makes it first, `veilmeans offline` ahead of time"
     runs, iterations = store.manifest.runs, store.manifest.iterations
     return f"{store.runs_left():,} of {runs:,} runs left, {iterations:,} iterations each"
 

@@ -7,9 +7,9 @@ the store says so when it begins a run, and one that has lost its own hears it w
 import numpy as np
 
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
+from veilmeans.io.exchange.handshake import completion_messages, stored_terms
 from veilmeans.io.storage.he_keyring import load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.io.exchange.handshake import completion_messages, stored_terms
 from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, traced_job
 from veilmeans.pipelines.session.session import farewells
 from veilmeans.schemas.address import Address
@@ -41,12 +41,17 @@ def is_made_first(config: JobConfig) -> bool:
     """True if a run has to make its triple store first; fails if it has begun with one that is gone."""
     if not is_missing(config):
         return False
-    if stored_terms(config.run_folder, config.party, config.peers) is not None:
+    if has_begun(config) or config.offline().run_folder.farewell.exists():
         raise StorageError(
-            f"run {config.run!r} began with the triple store in {config.store_folder}, which is gone: choose a new run "
-            "and a new triples.store, the same at all parties"
+            f"the triple store that was made in {config.store_folder} is gone: choose a new triples.store"
+            f"{' and a new run' if has_begun(config) else ''}, the same at all parties"
         )
     return True
+
+
+def has_begun(config: JobConfig) -> bool:
+    """True if a run's handshake has ended here."""
+    return stored_terms(config.run_folder, config.party, config.peers) is not None
 
 
 def announce_store(exchange: Exchange, config: JobConfig, store: TripleStore) -> None:
@@ -55,7 +60,7 @@ def announce_store(exchange: Exchange, config: JobConfig, store: TripleStore) ->
     A peer that has lost its own, or that still waits for our farewell after a failure, begins or resumes to make it and
     would never hear from us: this party is past that.
     """
-    if config.provider != "dealer" and stored_terms(config.run_folder, config.party, config.peers) is None:
+    if config.provider != "dealer" and not has_begun(config):
         made = config.offline()
         complete = completion_messages(made.run_folder, config.party, config.peers)
         exchange.put_all(complete and [*complete, *farewells(made, store.manifest.iterations)])
