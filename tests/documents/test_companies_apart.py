@@ -91,7 +91,6 @@ def plain_labels(folder: Folder, parties: Sequence[str]) -> NDArray[np.intp]:
 def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(
     tmp_path: Path, parties: tuple[str, ...], dealer: str | None
 ) -> None:
-    """Nobody asks for a dealer: two parties have none."""
     members = (*parties, dealer) if dealer else parties
     folders = {
         name: Folder(tmp_path / name, port) for name, port in zip(members, free_ports(len(members)), strict=True)
@@ -102,7 +101,7 @@ def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(
     size = f"--rows {ROWS} --columns"
     printed = payco.run(
         f"veilmeans invite --name payco --with {','.join(parties[1:])} --clusters {CLUSTERS} --address HOST:PORT "
-        f"{size} 2"
+        f"{size} 2{f' --dealer {dealer}' if dealer else ''}"
     )
     joins, accepts = printed_commands(printed)[: len(others)], printed_commands(printed)[len(others) :]
     send("payco-invitation.json", payco, *others)

@@ -29,7 +29,7 @@ from veilmeans.pipelines.configure.agreement.signed_file import (
     sign_file,
 )
 from veilmeans.pipelines.configure.config_advice import advise
-from veilmeans.pipelines.configure.config_template import TemplateValues, config_text, default_dealer
+from veilmeans.pipelines.configure.config_template import TemplateValues, config_text
 from veilmeans.pipelines.configure.edit_config import changed_text
 from veilmeans.pipelines.configure.fill_from_data import data_summary
 from veilmeans.pipelines.configure.party_keys import make_keys
@@ -131,10 +131,9 @@ def _new_text(file: Path, wanted: Wanted) -> str:
     for option, value in (("--name", wanted.name), ("--with", wanted.others), ("--clusters", wanted.clusters)):
         if not value:
             raise ConfigError(f"{option} is needed, because there is no {file} yet that says it")
-    parties = (wanted.name or "", *wanted.others)
     values = TemplateValues(
-        parties,
-        wanted.dealer or default_dealer(parties),
+        (wanted.name or "", *wanted.others),
+        wanted.dealer or None,
         layout=wanted.layout or "vertical",
         clusters=wanted.clusters or 0,
         run=wanted.run or "first",

@@ -117,8 +117,8 @@ def test_files_between_companies(tmp_path: Path, ended: Ended) -> None:
 
 def test_set_and_fill(tmp_path: Path, ended: Ended) -> None:
     ended("init", "--out", str(tmp_path))
-    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop", "dealer")}
-    for name in ("payco", "shop"):
+    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop")}
+    for name in files:
         (tmp_path / name / "data.csv").write_text("id,a\n" + "".join(f"{i},{i * i}\n" for i in range(7)))
     every = [part for file in files.values() for part in ("--config", file)]
     shown = dry_run(tmp_path, "config", "fill", *every)
@@ -160,7 +160,7 @@ def config(tmp_path: Path) -> JobConfig:
         "max_iter": 2,
         "reveal": {"assignments": ["shop"], "centroids": ["payco"]},
     }
-    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16})["payco"]
+    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16}, dealer="notary")["payco"]
 
 
 def written(config: JobConfig, folder: Path, **fields: Any) -> str:
