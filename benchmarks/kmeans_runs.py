@@ -2,12 +2,13 @@
 
 Measured per run: seconds of the online phase (from the handshake to the opened results, in the slowest party's report)
 and of the offline phase (its command, start of Python and Beam included), bytes sent by all parties in each phase,
-bytes of the triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`) the bytes on
-the wire are counted, too: TLS and gRPC included.
+bytes of the triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`)
+the bytes on the wire are counted, too: TLS and gRPC included.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,8 @@ PARTIES = ("payco", "shop")
 BATCH = 1 << 18
 _CELLS = 1 << 24
 """Values of a matrix that are drawn at a time."""
+Usages = dict[str, resource.struct_rusage]
+"""What each process has used."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class Measured:
     reports: dict[str, Any]
     peaks: dict[str, float]
     """GiB of each process of the offline phase and of the run."""
+    processor: dict[str, float] = field(default_factory=dict)
+    """Processor seconds of each process of the offline phase and of the run."""
     offline_sent_mb: float = 0.0
     """Messages of the parties to each other while they make the triples: none with a dealer."""
 
@@ -118,21 +123,26 @@ def finished_run(
         offline, before = _run(folder, "offline", shape.members)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):
-            wall, peaks = _run(folder, "train", PARTIES)
-        yield folder, _collect(folder, offline, wall, before, peaks)
+            wall, during = _run(folder, "train", PARTIES)
+        yield folder, _collect(folder, offline, wall, before, during)
 
 
-def _collect(folder: Path, offline: float, wall: float, before: dict[str, float], peaks: dict[str, float]) -> Measured:
+def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages) -> Measured:
     """Read the reports and results of a finished run."""
     reports, making = _reports(folder, "first"), _reports(folder, "store-first")
     stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
     sent, sent_offline = (sum(bytes_sent(each["stages"]) for each in by.values()) for by in (reports, making))
     online = max(report["seconds"] for report in reports.values())
     named = {
-        f"{phase}, {name}": peak for phase, by in (("offline", before), ("train", peaks)) for name, peak in by.items()
+        f"{phase}, {name}": usage
+        for phase, usages in (("offline", before), ("train", during))
+        for name, usage in usages.items()
     }
+    peaks = {name: usage.ru_maxrss / 2**20 for name, usage in named.items()}
+    processor = {name: usage.ru_utime + usage.ru_stime for name, usage in named.items()}
+    peak = max(peaks[f"train, {party}"] for party in during)
     sizes = sent / 1e6, stores / 1e6
-    return Measured(online, wall, offline, *sizes, max(peaks.values()), reports, named, sent_offline / 1e6)
+    return Measured(online, wall, offline, *sizes, peak, reports, peaks, processor, sent_offline / 1e6)
 
 
 def _reports(folder: Path, run: str) -> dict[str, Any]:
@@ -281,19 +291,18 @@ def _write_data(folder: Path, shape: Shape) -> None:
         writer.close()
 
 
-def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """Seconds until all have ended, and the peak memory of each in GiB."""
+def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, Usages]:
+    """Seconds until all have ended, and what each has used."""
     start = time.perf_counter()
-    peaks: dict[str, float] = {}
+    usages: Usages = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with _started(folder, command, names, environment) as processes:
         for name, process in zip(names, processes, strict=True):
-            _, status, usage = os.wait4(process.pid, 0)
+            _, status, usages[name] = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode:
                 raise RuntimeError((folder / f"{command}.log").read_text()[-2000:])
-            peaks[name] = usage.ru_maxrss / 2**20
-    return time.perf_counter() - start, peaks
+    return time.perf_counter() - start, usages
 
 
 @contextmanager

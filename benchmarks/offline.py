@@ -3,9 +3,9 @@
   a  n = 10^4, d = 2, k = 5      b  n = 10^5, d = 2, k = 5      c  n = 10^4, d = 16, k = 4      ten iterations each
 
 Seconds are of the commands at the slower party, from the start of Python on; bytes are the messages of both parties, as
-`plan` and the reports count them. Results are compared with float64 Lloyd. A small run before compiles what numba keeps.
-Beside them the paper's offline phase (C++, LAN, its own machine), random OTs on one core (`benchmarks.ot`), and with
---large the peak memory of a party at n = 10^6.
+`plan` and the reports count them. Results are compared with float64 Lloyd. A small run before compiles what numba
+keeps. Beside them the paper's offline phase (C++, LAN, its own machine), random OTs on one core (`benchmarks.ot`), and
+with --large the peak memory of a party at n = 10^6.
 """
 
 import argparse
@@ -57,6 +57,8 @@ def job_figures(name: str, job: OfflineJob, provider: str, measured: Measured, d
         for value, unit, target in ((seconds, "s", targets[0]), (megabytes, "MB", targets[1])):
             figure = f"{title}: {what}"
             yield Figure.at_most(figure, value, unit, target) if provider == "ot" else Figure(figure, value, unit)
+    processor = max(measured.processor[f"offline, {party}"] for party in PARTIES)
+    yield Figure(f"{title}: processor of a party, offline", processor, "s")
     yield Figure(f"{title}: store of both parties", measured.offline_mb, "MB")
     yield Figure(f"{title}: peak memory of a party, offline", offline_peak(measured), "GiB")
     yield deviation_figure(title, deviation, OUR_TOLERANCE)

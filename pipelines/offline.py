@@ -145,7 +145,7 @@ def run_offline(config: JobConfig) -> Manifest:
         costs = RunReport(config.run_folder)
         costs.begin(config)
         part(exchange, config, plan, manifest)
-        if exchange_farewells(exchange, config, manifest.iterations, _extra_timeout_s(config, manifest)):
+        if exchange_farewells(exchange, config, manifest.iterations, _extra_timeout_s(config, plan, manifest)):
             delete_dealer_seeds(config)
         costs.end()
     return manifest
@@ -189,10 +189,11 @@ def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     return terms
 
 
-def _extra_timeout_s(config: JobConfig, manifest: Manifest) -> float:
-    """Extra seconds that a peer may take to make its ciphertexts."""
+def _extra_timeout_s(config: JobConfig, plan: TracedJob, manifest: Manifest) -> float:
+    """Extra seconds that a peer may take to make its ciphertexts and, without a dealer, the last of its places."""
     steps = kmeans_steps(config, manifest.engines)
-    return 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
+    places = 0.0 if config.dealer else StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
+    return places + 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
 
 
 def manifest_of(config: JobConfig, plan: TracedJob, chosen: ChosenEngines) -> Manifest:

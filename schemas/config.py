@@ -226,7 +226,7 @@ class JobConfig(ConfigSection):
 
     @property
     def provider(self) -> Provider:
-        """Who makes the triple store: as configured, else the dealer if one is named, else the parties by OT."""
+        """The maker of the triple store: as configured, else the dealer if one is named, else the parties by OT."""
         asked = self.triples.provider if self.triples is not None else None
         return asked or ("dealer" if self.dealer else "ot")
 

@@ -154,10 +154,9 @@ class StoreFolder(Folder):
         """A peer's public homomorphic key, as it was sent when the store was made."""
         return self.path / f"cipher.{peer}.pub"
 
-
     @property
     def making(self) -> "MakingFolder":
-        """What a party keeps while the parties make the store themselves."""
+        """The files that a party keeps while the parties make the store themselves."""
         return MakingFolder(self.path / "making")
 
 

@@ -31,7 +31,7 @@ from veilmeans.transforms.rounds.he_operations import TABLE_BYTES
 _SQUARE = 0.7  # cost of a squaring inside a power, in multiplications
 _WORD = 8
 _ENCRYPTION_SECONDS, _RESPONSE_SECONDS, _LATTICE_PRODUCT_SECONDS = 1e-3, 3e-3, 5e-5
-"""Lattice products on one core (`benchmarks.lattice`): a polynomial of Enc(U); a column of V, and each product in it."""
+"""Lattice products on one core (`benchmarks.lattice`): a polynomial of Enc(U); a column of V, each product in it."""
 
 
 @dataclass(frozen=True)

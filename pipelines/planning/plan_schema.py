@@ -247,7 +247,7 @@ class JobPlan:
         return sum(steps, self._checkpoints(1))
 
     def _checkpoints(self, iterations: int) -> Traffic:
-        """What is waited for before checkpoints count; a prediction writes none."""
+        """The acknowledgements that checkpoints wait for; a prediction writes none."""
         return Traffic(acknowledgements=0 if self.job["model"] else iterations)
 
     def seconds(self, traffic: Traffic) -> dict[str, float]:

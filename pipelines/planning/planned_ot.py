@@ -21,7 +21,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.offline import lattice_products
 from veilmeans.transforms.offline.lattice_products import placed_triples
 from veilmeans.transforms.offline.ot_places import OtPlace, stored_parts
-from veilmeans.transforms.offline.ot_setup import OtSetup
+from veilmeans.transforms.offline.ot_setup import OtSetup, Provider
 from veilmeans.transforms.offline.traced_job import Needs, TracedJob
 
 _BLOCK = 16  # bytes of a COT
@@ -39,7 +39,7 @@ class MadeStore:
 
     @cached_property
     def setup(self) -> OtSetup:
-        provider = "iknp" if self.config.provider == "iknp" else "ot"
+        provider: Provider = "iknp" if self.config.provider == "iknp" else "ot"
         return OtSetup(self.config.required_triples.store, sum(count for *_, count in self.equal), provider)
 
     def planned(self, plan: OfflinePlan, party: int) -> OfflinePlan:
@@ -73,7 +73,7 @@ class MadeStore:
         return base + sum(count * _side_bytes(party, each) for place, count in places for each in place.requests)
 
     def stored(self, party: int, needs: Needs) -> Spec:
-        """The arrays that a party stores for a place: all parts by OTs, and as an owner its share of matrix products."""
+        """The arrays that a party stores for a place: all parts by OTs, and an owner's shares of matrix products."""
         return tuple(
             ArraySpec(correction_name(stage, need.label(name)), np.dtype(part.dtype).str, part.shape)
             for stage, stage_needs in needs.items()

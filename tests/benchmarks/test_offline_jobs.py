@@ -16,7 +16,8 @@ from veilmeans.schemas.config import load_config
 def measured(**changed: Any) -> Measured:
     values = {"online": 1.0, "online_wall": 5.0, "offline": 10.0, "online_mb": 25.0, "offline_mb": 40.0}
     peaks = {"offline, payco": 0.3, "offline, shop": 0.4, "train, payco": 0.9, "train, shop": 0.9}
-    return Measured(**{"offline_sent_mb": 45.0, **values, **changed}, peak_gib=0.9, reports={}, peaks=peaks)
+    values |= {"offline_sent_mb": 45.0, "peak_gib": 0.9}
+    return Measured(**{**values, **changed}, reports={}, peaks=peaks, processor=dict.fromkeys(peaks, 4.0))
 
 
 def test_jobs_are_those_of_the_paper_and_of_other_systems() -> None:

@@ -1,4 +1,4 @@
-"""Runs of two parties alone: their triple stores come from oblivious transfers and lattices, made by `veilmeans offline`."""
+"""Runs of two parties alone, whose triple stores they made themselves by oblivious transfer and lattices."""
 
 import random
 import shutil
@@ -29,6 +29,7 @@ from support.worlds import (
 )
 from veilmeans.io.exchange.exchange import HANDSHAKE
 from veilmeans.io.storage.run_report import RunReport
+from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.offline import run_offline
 from veilmeans.schemas.arrays import Array, Real
@@ -181,6 +182,7 @@ def test_a_session_is_repeated_byte_by_byte_only_if_both_have_their_secrets(tmp_
     one, other = (offline_transcripts(world) for world in fresh)
     assert equal_arrays(one["shop"], other["shop"]) == {"contribution"}
     assert equal_arrays(one["payco"], other["payco"]) == set()
+    assert len({read_secret(world[name].store_folder.seed) for world in fresh for name in BOTH}) == 4
     first, again = (offline_transcripts(world) for world in same)
     for name in BOTH:
         assert equal_arrays(first[name], again[name]) == {

@@ -85,7 +85,7 @@ def answer_products(nonce: bytes, triples: tuple[PlacedTriple, ...]) -> Protocol
 
 
 def _route(pairs: frozenset[tuple[int, int]], sender: int, parties: int) -> tuple[int, ...]:
-    """Who gets a message of `sender`: a party that owns no rows of a shard has nothing to send."""
+    """The recipients of a message of `sender`: a party that owns no rows of a shard has nothing to send."""
     return tuple(each for each in range(parties) if (sender, each) in pairs)
 
 

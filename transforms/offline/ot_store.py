@@ -18,7 +18,7 @@ same bytes. When a pass ends everything that it sent is acknowledged, and a mark
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -194,7 +194,7 @@ class MakePlaces:
 
     def setup(self) -> None:
         making = self.making
-        self.exchange, self.state, self.timeout = open_exchange(making.config), making.setup_state(), making.timeout
+        self.exchange, self.state = open_exchange(making.config), making.setup_state()
         self.nonce = self.state["nonce"].tobytes()
         seed = session_seed(self.state["seed"].tobytes(), self.nonce)
         self.store = TripleStore(making.config.store_folder, making.manifest, seed)
@@ -214,12 +214,10 @@ class MakePlaces:
         making, stages = self.making, self._ot_stages(store_shard)
         if not stages:
             return {}
-        context, shard, state = self._context(store_shard), store_shard[2], {**self.state}
+        context, shard = self._context(store_shard), store_shard[2]
+        state: Arrays = {**self.state, **(making.base(store_shard, self.state) if self.number < 2 else {})}
         if self.number:
-            state |= map_arrays(making.folder.ots(*store_shard))
-        if self.number < 2:
-            state |= making.base(store_shard, self.state)
-        if self.number:
+            state = {**state, **map_arrays(making.folder.ots(*store_shard))}
             state = receive_round(context, stages[self.number - 1], shard, state, count)
         if self.number == len(stages):
             return state
@@ -253,8 +251,7 @@ class MakePlaces:
 
     def _context(self, store_shard: StoreShard) -> OpenPartyContext:
         number, iteration, _ = store_shard
-        context = _context(self.making, self.exchange, self.store.seed, number, iteration)
-        return replace(context, timeout=self.timeout)
+        return _context(self.making, self.exchange, self.store.seed, number, iteration)
 
 
 def send_round(context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, count: CountStage) -> Arrays:
@@ -278,6 +275,4 @@ def _context(making: StoreMaking, exchange: Exchange, seed: bytes, number: int, 
     """A context whose messages belong to the store's own run, and whose randomness is the store's."""
     config = making.config
     run = StoreRun(TripleStore(config.store_folder, making.manifest, seed), number)
-    return OpenPartyContext(
-        config.me, config.run, iteration, exchange, b"", run, Scratch("value"), config.exchange.timeout_s
-    )
+    return OpenPartyContext(config.me, config.run, iteration, exchange, b"", run, Scratch("value"), making.timeout)

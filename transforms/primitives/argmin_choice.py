@@ -47,7 +47,7 @@ _MOST_ROUNDS = 6
 
 @dataclass(frozen=True)
 class OtPrice:
-    """What a COT costs: a party's processor seconds, strings and products included, and the bits sent for it."""
+    """The price of a COT: processor seconds of a party, strings and products included, and bits sent for it."""
 
     seconds: float
     bits: float
@@ -126,10 +126,9 @@ def argmin_work(how: Argmin, k: int) -> OfflineWork:
     rows = 2 * bits.LANES
     stages = trace(argmin(how, k, 2), [{how.source: ((k, rows), "uint64")}] * 2)
     kinds = (need.kind for stage in stages for need in stage.needs)
-    return sum(map(ot_work, kinds), OfflineWork()) * (1 / rows)
+    return sum((ot_work(kind) for kind in kinds), OfflineWork()) * (1 / rows)
 
 
-@lru_cache(maxsize=1024)
 def ot_work(kind: Kind) -> OfflineWork:
     """The OTs of one correlation of two parties."""
     from veilmeans.crypto.ot.kinds.ot_recipes import recipe_for  # only without a dealer: it imports all of crypto.ot

@@ -12,7 +12,12 @@ from support.fixed_values import fix_costs
 from support.parties import make_configs
 from veilmeans.pipelines.planning import engine_selection
 from veilmeans.pipelines.planning.engine_costs import OperationCosts
-from veilmeans.pipelines.planning.engine_selection import agree_on_engines, announced_costs, own_costs, select_all_engines
+from veilmeans.pipelines.planning.engine_selection import (
+    agree_on_engines,
+    announced_costs,
+    own_costs,
+    select_all_engines,
+)
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.reporting.plan_table import show_plan
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, requested_engines

@@ -1,5 +1,6 @@
 """The plan of a store that two parties make themselves, beside the reports and files of making it."""
 
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from support.ot_dealing import SMALL
 from support.parties import make_configs
 from support.worlds import World, blobs, make_world_without_stores, run_in_threads, tables
 from veilmeans.io.exchange.link_shaping import WAN
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.planning import planned_ot
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import OfflinePlan
 from veilmeans.pipelines.reporting.plan_table import show_plan
 from veilmeans.schemas.config import JobConfig
+from veilmeans.transforms.offline import ot_store
+from veilmeans.transforms.offline.ot_setup import OtSetup
 
 
 def vertical(folder: Path, provider: str) -> World:
@@ -28,7 +33,7 @@ def vertical(folder: Path, provider: str) -> World:
 def horizontal(folder: Path, provider: str) -> World:
     """Several shards of different shapes and iterations, for two runs; each shard has one owner."""
     parts = tables(blobs(41, 3), list("abc"), [17], axis=0)
-    job = {"layout": "horizontal", "clusters": 3, "max_iter": 3, "normalise": {"aggregate": True}, "tol": 1e-9}
+    job = {"layout": "horizontal", "clusters": 3, "max_iter": 2, "normalise": {"aggregate": True}, "tol": 1e-9}
     return make_world_without_stores(folder, parts, job, beam={"rows_per_shard": 12}, runs=2, provider=provider)
 
 
@@ -39,8 +44,13 @@ def planned(config: JobConfig) -> OfflinePlan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "provider"), [(vertical, "ot"), (vertical, "iknp"), (horizontal, "iknp")])
-def test_messages_bytes_and_files_are_as_planned(tmp_path: Path, make: Any, provider: str) -> None:
+@pytest.mark.parametrize(("make", "provider"), [(vertical, "iknp"), (horizontal, "ot")])
+def test_messages_bytes_and_files_are_as_planned(
+    tmp_path: Path, make: Any, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With LPN sets that are fast, and too small to be secure."""
+    for module in (ot_store, planned_ot):
+        monkeypatch.setattr(module, "OtSetup", partial(OtSetup, setup=SMALL, main=SMALL))
     world = make(tmp_path, provider)
     plans = {name: planned(config) for name, config in world.configs.items()}
     run_in_threads(run_offline, world.configs)
@@ -72,7 +82,7 @@ def test_rounds_do_not_grow_and_bytes_grow_with_rows(tmp_path: Path) -> None:
     small, large = (planned(config_for(tmp_path / str(n), "ot", n)) for n in (10_000, 200_000))
     assert small.rounds == large.rounds == 7
     assert planned(config_for(tmp_path / "iknp", "iknp")).rounds == 5
-    assert 15 < large.bytes_sent / small.bytes_sent < 20
+    assert 10 < large.bytes_sent / small.bytes_sent < 20
     assert large.cots == pytest.approx(20 * small.cots, rel=0.1)
 
 
