@@ -47,7 +47,7 @@ from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_st
 from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import ConfigError, HandshakeError, RefusedError
+from veilmeans.schemas.errors import HandshakeError, RefusedError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
@@ -177,11 +177,6 @@ def _refuse_lost_store(exchange: Exchange, config: JobConfig, heard: Mapping[str
 
 def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     """Check all that can be checked alone; return the terms for each member. `keep`: store measured costs."""
-    if config.provider != "dealer" and len(config.parties) != 2:
-        raise ConfigError(
-            f"triples.provider is {config.provider}, which is for two parties, and there are {len(config.parties)}: "
-            "name a dealer"
-        )
     work = job_digest(config)
     config = config.offline()
     terms = _terms(config, work, keep)

@@ -29,19 +29,13 @@ def init(
     With --trial (the default) the folders also hold keys, so that you can play all members on one machine. With
     --separate each company makes its own keys, and nothing in the folders is secret.
     """
-    from veilmeans.pipelines.configure.config_template import (
-        TemplateValues,
-        default_dealer,
-        dry_init,
-        write_configs,
-        write_trial,
-    )
+    from veilmeans.pipelines.configure.config_template import TemplateValues, dry_init, write_configs, write_trial
     from veilmeans.pipelines.configure.next_commands import separate_commands, trial_commands
 
     names = tuple(parties.split(","))
     values = TemplateValues(
         names,
-        dealer or default_dealer(names),
+        dealer,
         layout=layout,
         clusters=clusters,
         first_port=port,

@@ -2,12 +2,11 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from veilmeans.io.storage.atomic_files import check_writable, write_text
-from veilmeans.io.storage.result_files import unused_name
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError
@@ -52,11 +51,6 @@ kmeans: # the same in every configuration, except data, id and columns
     inertia: [{parties}]
 """
 _DEALER = "dealer: {dealer} # makes correlated randomness before the run; sees no data\n"
-
-
-def default_dealer(parties: Sequence[str]) -> str | None:
-    """The dealer of a run for which none was asked: two parties make their triples themselves, more have a dealer."""
-    return None if len(parties) <= 2 else unused_name("dealer", parties)
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     normalise : "minmax" (to [0, 1]), "zscore" or "none"; horizontally by statistics of all rows, computed on shares.
     bound : largest magnitude of a normalised value; needed for "none"; default for "zscore": 16.
     products : "auto", "beaver" or "he", for all parties or in a mapping, as `kmeans.products` in a configuration.
-    dealer : True: a dealer, in a process of its own, makes correlated randomness for the parties. False: two parties
-        make it themselves; more than two have a dealer all the same.
+    dealer : True: a dealer, in a process of its own, makes correlated randomness for the parties. False: they make it
+        themselves.
     margin : how far out of the trained range `predict` accepts values, in multiples of the range's width.
     random_state : an int is the public seed of the first centroids; None: a new one each time.
     folder : where the parties' folders are kept, a new `fit-N` for each fit; None: a temporary folder, removed with the

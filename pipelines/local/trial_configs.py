@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from veilmeans.io.storage.result_files import unused_name
-from veilmeans.pipelines.configure.config_template import TemplateValues, default_dealer, write_trial
+from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.pipelines.configure.edit_config import copy_config, set_fields
 from veilmeans.pipelines.local.party_frames import PartyFrames
 from veilmeans.pipelines.local.party_processes import CONFIG, free_addresses, new_folder
@@ -19,10 +19,9 @@ def write_trial_training(
 ) -> tuple[str, ...]:
     """Write everyone's keys, configuration and data, and return the members' names, a dealer's last.
 
-    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data. `dealer`: there is one,
-    even where the parties could do without.
+    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data. `dealer`: there is one.
     """
-    name = unused_name("dealer", frames.names) if dealer else default_dealer(frames.names)
+    name = unused_name("dealer", frames.names) if dealer else None
     values = TemplateValues(frames.names, name, RUN, rows=frames.total_rows, clusters=1, timeout=_TIMEOUT_S)
     members = values.members
     write_trial(folder, values)

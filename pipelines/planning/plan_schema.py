@@ -45,7 +45,7 @@ from veilmeans.transforms.primitives.argmin_choice import OT_PRICES, ROUND_SECON
 
 Json = dict[str, Any]
 SET_UP = ("nonce", "points", "choices", "columns", "trees")
-"""The rounds of OTs' set-up, one after the other; all others are in one of two passes over a store's places."""
+"""The rounds of OTs' set-up, one after the other; all others are in passes over a store's places."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,9 @@ class OfflineRound:
 class OfflinePlan:
     """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself.
 
-    Without a dealer: `made` has the rounds with the peers, `cots` the correlated OTs of all places, both ways,
-    `bytes_making` about the size of files that are deleted when the store is complete.
+    Without a dealer: `made` has the rounds with the peers, `cots` the correlated OTs that the party sends and
+    receives in all places, `bytes_making` about the size of files that are deleted when the store is complete, `passes`
+    those over all places that wait for each other.
     """
 
     runs: int
@@ -160,11 +161,12 @@ class OfflinePlan:
     made: tuple[OfflineRound, ...] = ()
     cots: int = 0
     bytes_making: int = 0
+    passes: int = 0
 
     @property
     def rounds(self) -> int:
-        """Rounds that wait for each other: those of the set-up, and two passes over all places."""
-        return len([each for each in self.made if each.name in SET_UP]) + (2 if self.made else 0)
+        """Rounds that wait for each other: those of the set-up, and the passes over all places."""
+        return len([each for each in self.made if each.name in SET_UP]) + self.passes
 
     @property
     def bytes_sent(self) -> int:

@@ -7,6 +7,7 @@ matrix triples and, for each run number and shard once, Enc(U). Names of rounds 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from veilmeans.schemas.arrays import ArraySpec, Spec, payload_size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.offline import lattice_products
 from veilmeans.transforms.offline.lattice_products import placed_triples
-from veilmeans.transforms.offline.ot_places import OtPlace, stored_parts
+from veilmeans.transforms.offline.ot_places import OtPlace, correction_rounds, stored_parts
 from veilmeans.transforms.offline.ot_setup import OtSetup, Provider
 from veilmeans.transforms.offline.traced_job import Needs, TracedJob
 
@@ -31,7 +32,7 @@ Message = tuple[str, int, int, int, Spec]
 
 @dataclass(frozen=True)
 class MadeStore:
-    """A store of two parties. `equal`: a shard, an iteration, and how many places of the store are equal to that."""
+    """A store that parties make. `equal`: a shard, an iteration, and how many places of the store are equal to that."""
 
     config: JobConfig
     traced: TracedJob
@@ -47,7 +48,8 @@ class MadeStore:
         rounds = self.rounds(party)
         messages, received = (sum(getattr(each, name) for each in rounds) for name in ("messages", "bytes_received"))
         plan = replace(plan, messages=messages, bytes_received=received, provider=self.config.provider, made=rounds)
-        return replace(plan, cots=self.cots(), bytes_making=self.making_bytes(party))
+        making = self.making_bytes(party)
+        return replace(plan, cots=self.cots(party), bytes_making=making, passes=1 + self.correction_rounds)
 
     def rounds(self, party: int) -> tuple[OfflineRound, ...]:
         """The messages and bytes of one party, round by round."""
@@ -61,16 +63,26 @@ class MadeStore:
                 counts[2] += size
         return tuple(OfflineRound(name, *counts) for name, counts in found.items() if any(counts))
 
-    def cots(self) -> int:
-        """COTs that all places use up, both ways."""
+    def cots(self, party: int) -> int:
+        """COTs that one party sends and receives in all places."""
         places = ((self._place(shard, iteration), count) for shard, iteration, count in self.equal)
-        return sum(count * place.cots(chooser) for place, count in places for chooser in range(2))
+        peers = self.parties - 1
+        return sum(
+            count * place.cots(chooser) * (peers if chooser == party else 1)
+            for place, count in places
+            for chooser in range(self.parties)
+        )
 
     def making_bytes(self, party: int) -> int:
         """Bytes of the files between passes: base COTs of all places, both ways, and one party's sides of all OTs."""
         base = 2 * _BLOCK * self.setup.places * self.setup.main.base if self.setup.provider == "ot" else 0
         places = ((self._place(shard, iteration), count) for shard, iteration, count in self.equal)
-        return base + sum(count * _side_bytes(party, each) for place, count in places for each in place.requests)
+        sides = sum(
+            count * _side_bytes(party, each) * (self.parties - 1 if each.chooser == party else 1)
+            for place, count in places
+            for each in place.requests
+        )
+        return base * (self.parties - 1) + sides
 
     def stored(self, party: int, needs: Needs) -> Spec:
         """The arrays that a party stores for a place: all parts by OTs, and an owner's shares of matrix products."""
@@ -83,13 +95,13 @@ class MadeStore:
         )
 
     def _messages(self) -> Iterator[Message]:
+        pairs = list(permutations(range(self.parties), 2))
         for name, spec in self.setup.message_specs().items():
-            yield from ((name, sender, 1 - sender, 1, spec) for sender in range(2))
+            yield from ((name, *pair, 1, spec) for pair in pairs)
         for shard, iteration, count in self.equal:
             place = self._place(shard, iteration)
-            for sender in range(2) if place.requests else ():
-                for name, spec in place.message_specs(sender).items():
-                    yield name, sender, 1 - sender, count, spec
+            for pair in pairs if place.requests else ():
+                yield from ((name, *pair, count, spec) for name, spec in place.message_specs(*pair))
             yield from self._lattice("responses", shard, [iteration], count)
             if iteration == 0:
                 yield from self._lattice("operands", shard, range(min(2, store_iterations(self.config))), count)
@@ -102,7 +114,16 @@ class MadeStore:
                 yield name, sender, recipient, count, spec
 
     def _place(self, shard: int, iteration: int) -> OtPlace:
-        return OtPlace(self.setup, Address("", iteration, "", shard), self.traced.needs(shard, iteration))
+        needs = self.traced.needs(shard, iteration)
+        return OtPlace(self.setup, Address("", iteration, "", shard), needs, self.correction_rounds)
+
+    @property
+    def parties(self) -> int:
+        return len(self.config.parties)
+
+    @cached_property
+    def correction_rounds(self) -> int:
+        return correction_rounds(self.traced.needs(shard, iteration) for shard, iteration, _ in self.equal)
 
 
 def _stored_names(party: int, kind: Kind) -> list[str]:

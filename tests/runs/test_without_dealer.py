@@ -5,13 +5,11 @@ import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from support.commands import Strike, assert_all_succeeded, at_rename, run_all
-from support.fault_injection import files_below
 from support.ot_dealing import SMALL
 from support.parties import file_mode, in_parallel
 from support.run_results import keep_messages, opened_results, received
@@ -212,15 +210,6 @@ def test_a_party_that_lost_its_folder_is_not_answered_until_a_new_store_is_named
 
 
 # Refusals.
-def test_three_parties_need_a_dealer(tmp_path: Path) -> None:
-    data = tables(blobs(ROWS, 3), COLUMNS[:3], [1, 2], axis=1)
-    job: dict[str, Any] = {"layout": "vertical", "clusters": CLUSTERS, "max_iter": ITERATIONS}
-    world = make_world_without_stores(tmp_path, data, job)
-    with pytest.raises(ConfigError, match=r"triples\.provider is ot.*two parties.*3.*dealer"):
-        run_offline(world["payco"])
-    assert files_below(world["payco"].storage) == []
-
-
 def test_an_operand_larger_than_a_message_is_refused_before_the_set_up(tmp_path: Path) -> None:
     world = new_world(tmp_path).altered(exchange={"max_message_mb": 1})
 

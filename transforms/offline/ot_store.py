@@ -5,7 +5,8 @@ transfers (`ot_setup`, `ot_places`), matrix triples by lattices (`lattice_produc
 
   pass 0    send the messages of OTs and, once for each shard, Enc(U)
   pass 1    receive those; send corrections of OTs and Enc(U·V + R)
-  pass 2    receive those; write the place to the store
+  pass 2    receive those; write the place to the store. With more than two parties some corrections wait for others
+            (`ot_places`), and there is a pass for each round of them before this one
 
 A pass ends before the next one begins, and no message of a pass needs another of the same pass: in whatever order and
 with however many workers the parties work, none waits for ever. Between passes a place's OTs are files beside the store
@@ -47,7 +48,7 @@ from veilmeans.transforms.offline.lattice_products import (
     placed_triples,
     send_operands,
 )
-from veilmeans.transforms.offline.ot_places import OtPlace
+from veilmeans.transforms.offline.ot_places import OtPlace, correction_rounds
 from veilmeans.transforms.offline.ot_setup import OtSetup
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.rounds.executor import CountStage, not_counted, run_rounds
@@ -84,10 +85,14 @@ class StoreMaking:
         return OtSetup(self.manifest.store, len(self.store_shards), provider)
 
     def place(self, store_shard: StoreShard) -> OtPlace:
-        """The OTs of a place."""
+        """The OTs of a place. All places have as many rounds as the one with the most."""
         number, iteration, shard = store_shard
         address = store_address(self.manifest.store, number, Address("", iteration, "", shard))
-        return OtPlace(self.setup, address, self.plan.needs(shard, iteration))
+        return OtPlace(self.setup, address, self.plan.needs(shard, iteration), self.correction_rounds)
+
+    @cached_property
+    def correction_rounds(self) -> int:
+        return correction_rounds(self.plan.needs(s, i) for i, s in self._kinds_of_places)
 
     def matrix_triples(self, shard: int, *iterations: int) -> tuple[PlacedTriple, ...]:
         """The matrix triples of a shard in some iterations."""
@@ -100,7 +105,8 @@ class StoreMaking:
     @cached_property
     def timeout(self) -> float:
         """Seconds to wait for a message: the peer may have all other places before it."""
-        counts = [sum(map(self.place((0, i, s)).cots, range(2))) for i, s in self._kinds_of_places]
+        parties = range(len(self.config.parties))
+        counts = [sum(map(self.place((0, i, s)).cots, parties)) for i, s in self._kinds_of_places]
         most = max(counts, default=0) * len(self.store_shards)
         return self.config.exchange.timeout_s + _COT_SECONDS * most
 
@@ -109,10 +115,10 @@ class StoreMaking:
         """An iteration and a shard of each kind of place: first and others, first shard and others."""
         return product(range(min(2, self.manifest.iterations)), range(min(2, self.plan.store_shards)))
 
-    @cached_property
+    @property
     def passes(self) -> int:
-        """One for each round of a place, and one to receive the last."""
-        return 1 + max(len(self.place((0, i, s)).protocol()) for i, s in self._kinds_of_places)
+        """One to send OTs, one for each round of corrections, and one to receive the last."""
+        return 2 + self.correction_rounds
 
     # what is kept until the store is complete
     def secrets(self) -> dict[str, bytes]:

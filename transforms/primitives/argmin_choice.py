@@ -1,11 +1,11 @@
 """The choice of F_min^k: radices, and all pairs or a tree, by what they cost online and offline. All choose the same.
 
   online      rounds · (4 ms + round trip / 2) + n · bytes / rate
-  ot, iknp    n · (COTs · seconds + bytes · price) besides, bytes of one direction: offline, an OT takes as long as some
-              hundred bits on the link, so fewer comparisons and more rounds are cheaper
+  ot, iknp    n · (COTs · seconds + bytes · price) besides, bytes that a party sends: offline, an OT takes as long as
+              some hundred bits on the link, so fewer comparisons and more rounds are cheaper
   dealer      nothing besides: dealt bytes are cheap. They decide among the radices of the fewest rounds
 
-A comparison of 32 bits by `ot`, as all radices up to 4 have it that no others beat:
+A comparison of 32 bits by `ot` of two parties, as all radices up to 4 have it that no others beat, both ways:
 
 | radices | rounds | bits online | COTs | bits offline, COTs included |
 |---|---|---|---|---|
@@ -15,14 +15,13 @@ A comparison of 32 bits by `ot`, as all radices up to 4 have it that no others b
 | (2,2,3,3) | 4 | 70 | 61 | 95 |
 | (2,2,2,2,2) | 5 | 72 | 61 | 69 |
 | (1,2,2,2,2,2) | 6 | 117 | 91 | 36 |
+
+Of three parties (`crypto.ot.kinds.shared_programs`) radices with a 1 first are cheapest.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
-
-import numpy as np
 
 from veilmeans.crypto import bits
 from veilmeans.crypto.correlations import Kind
@@ -58,7 +57,7 @@ OT_PRICES = {"ot": OtPrice(1.2e-7, 0.4), "iknp": OtPrice(1.7e-7, 128.0)}
 
 @dataclass(frozen=True)
 class OfflineWork:
-    """COTs, and the bits beyond them, both ways, between two parties."""
+    """COTs that a party sends and receives, and the bits beyond them that it sends, with all its peers."""
 
     cots: float = 0.0
     bits: float = 0.0
@@ -71,7 +70,7 @@ class OfflineWork:
 
     def seconds(self, price: OtPrice, rate: float) -> float:
         """Price it at a party, on a link of so many bytes per second, which each direction has for itself."""
-        sent = (self.bits + price.bits * self.cots) / 8 / 2
+        sent = (self.bits + price.bits * self.cots / 2) / 8
         return self.cots * price.seconds + sent * (1 / rate + OFFLINE_BYTE_SECONDS)
 
 
@@ -107,7 +106,7 @@ def choose_argmin(
         online = rounds * wait + rows * sent / rate
         if price is None:
             return online
-        return online + rows * (parties - 1) * argmin_work(way, k).seconds(price, rate)
+        return online + rows * argmin_work(way, k, parties).seconds(price, rate)
 
     ways = [with_radices(method) for method in considered]
     return ways[0] if len(ways) == 1 else min(ways, key=seconds)
@@ -121,22 +120,20 @@ def argmin_cost(how: Argmin, k: int, parties: int) -> tuple[int, float]:
 
 
 @lru_cache(maxsize=256)
-def argmin_work(how: Argmin, k: int) -> OfflineWork:
-    """The OTs of a row, of two parties."""
-    rows = 2 * bits.LANES
-    stages = trace(argmin(how, k, 2), [{how.source: ((k, rows), "uint64")}] * 2)
+def argmin_work(how: Argmin, k: int, parties: int = 2) -> OfflineWork:
+    """The OTs of a row."""
+    rows = parties * bits.LANES
+    stages = trace(argmin(how, k, parties), [{how.source: ((k, rows), "uint64")}] * parties)
     kinds = (need.kind for stage in stages for need in stage.needs)
-    return sum((ot_work(kind) for kind in kinds), OfflineWork()) * (1 / rows)
+    return sum((ot_work(kind, parties) for kind in kinds), OfflineWork()) * (1 / rows)
 
 
-def ot_work(kind: Kind) -> OfflineWork:
-    """The OTs of one correlation of two parties."""
-    from veilmeans.crypto.ot.kinds.ot_recipes import recipe_for  # only without a dealer: it imports all of crypto.ot
+def ot_work(kind: Kind, parties: int = 2) -> OfflineWork:
+    """The OTs of one correlation, at each party on average."""
+    from veilmeans.crypto.ot.kinds.ot_recipes import ot_cost  # only without a dealer: it imports all of crypto.ot
 
-    recipe = recipe_for(kind)
-    arrays = (array for party in range(2) for array in recipe.message_shapes(party).values())
-    sent = sum(8 * prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays)
-    return OfflineWork(sum(request.count for request in recipe.requests()), sent)
+    cots, sent = ot_cost(kind, parties)
+    return OfflineWork(2 * cots / parties, 8 * sent / parties)
 
 
 @lru_cache(maxsize=64)
@@ -145,8 +142,9 @@ def _ot_radices(width: int, parties: int, wait: float, comparisons: int, rate: f
     fitting = [each for rounds in range(1, _MOST_ROUNDS + 1) for each in fitting_radices(width, rounds)]
 
     def seconds(radices: Radices) -> float:
-        work = sum(map(ot_work, opened_kinds(width, radices)), OfflineWork()) * (1 / bits.LANES)
+        kinds = opened_kinds(width, radices, parties)
+        work = sum((ot_work(kind, parties) for kind in kinds), OfflineWork()) * (1 / bits.LANES)
         online, offline = sent_bits(width, radices, parties) / 8 / rate, work.seconds(price, rate)
-        return len(radices) * wait + comparisons * (online + (parties - 1) * offline)
+        return len(radices) * wait + comparisons * (online + offline)
 
     return min(fitting, key=seconds)

@@ -115,10 +115,10 @@ def stored_bits(width: int, radices: Radices, parties: int = 2) -> int:
     return carry_save + sum(dealt_bits(level) for level in _opened_levels(width - 1, radices))
 
 
-def opened_kinds(width: int, radices: Radices) -> list[BitProducts]:
-    """The correlations of `bits.LANES` comparisons of two parties, a level each."""
-    opened = enumerate(_opened_levels(width - 1, radices))
-    return [BitProducts(2, 1, tuple(each.products() for each in level), number == 0) for number, level in opened]
+def opened_kinds(width: int, radices: Radices, parties: int = 2) -> list[BitProducts]:
+    """The correlations of `bits.LANES` comparisons, a level each; without those of carry-save adders."""
+    opened = [tuple(each.products() for each in level) for level in _opened_levels(width - 1, radices)]
+    return [BitProducts(parties, 1, level, number == 0 and parties == 2) for number, level in enumerate(opened)]
 
 
 def _opened_levels(below: int, radices: Radices) -> list[list[CarryGroups]]:

@@ -33,7 +33,7 @@ HOW = Argmin(compare_bits=52, drop=20)
 )
 def test_ots_of_a_comparison_are_those_of_the_table(radices: Radices, online: int, cots: int, offline: int) -> None:
     work = sum(map(ot_work, opened_kinds(32, radices)), OfflineWork()) * (1 / bits.LANES)
-    assert (sent_bits(32, radices), work) == (online, OfflineWork(cots, offline))
+    assert (sent_bits(32, radices), work) == (online, OfflineWork(cots, offline / 2))
     assert work == argmin_work(Argmin(compare_bits=52, drop=20, method="pairs", radices=radices), 2)
 
 
@@ -72,6 +72,16 @@ def test_no_other_radices_or_method_take_less(k: int, rows: int, provider: Provi
     few = [each for rounds in (3, 4, 5) for each in fitting_radices(32, rounds)[::5]]
     others = [Argmin(**{**vars(HOW), "method": method, "radices": each}) for method in METHODS for each in few]
     assert seconds(chosen) <= min(map(seconds, others)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("parties", "cots", "sent"), [(2, 61, 69), (3, 368, 574), (4, 738, 1782)])
+def test_more_parties_choose_radices_of_their_own(parties: int, cots: int, sent: int) -> None:
+    """COTs of a party, and bits of all: products of two factors are by far the cheapest of three parties or more."""
+    chosen = choose_argmin(HOW, 2, 10**4, parties, *LAN, provider="ot")
+    assert chosen.radices == ((2, 2, 2, 2, 2) if parties == 2 else (1, 2, 2, 2, 2, 2))
+    work = argmin_work(chosen, 2, parties)
+    assert work.cots == cots
+    assert int(parties * (work.bits + 0.4 * work.cots / 2)) == sent
 
 
 @pytest.mark.parametrize("provider", ["ot", "iknp"])
