@@ -35,8 +35,8 @@ def _run_steps(folder: Path, values: TemplateValues) -> list[str]:
     """The commands of a run, from step 3 on: one without a dealer, two with one."""
     together = [
         "   All run at the same time: in one terminal, as here, or each in its own terminal without the &. The first",
-        f"   waits for the others, at most {values.timeout} s. If one stops with an error, correct it and rerun all: they",
-        "   resume.",
+        f"   waits for the others, at most {values.timeout} s. If one stops with an error, correct it and rerun all:",
+        "   they resume.",
     ]
     if values.dealer is None:
         return [

@@ -86,7 +86,9 @@ def plain_labels(folder: Folder, parties: Sequence[str]) -> NDArray[np.intp]:
 
 
 @pytest.mark.parametrize(
-    ("parties", "dealer"), [(("payco", "shop"), None), (("payco", "shop", "bank"), "dealer")], ids=["two", "three"]
+    ("parties", "dealer"),
+    [(("payco", "shop"), None), (("payco", "shop", "bank"), None), (("payco", "shop"), "dealer")],
+    ids=["two", "three", "two-and-a-dealer"],
 )
 def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(
     tmp_path: Path, parties: tuple[str, ...], dealer: str | None
@@ -121,10 +123,10 @@ def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(
     with_data = [folders[name] for name in parties]
     for each in with_data:
         each.write_data()
-    *offline, train, results = (each.partition("#")[0] for each in printed_commands(payco.outputs[-1]))
-    verbs = [each.split()[1] for each in (*offline, train, results)]
-    assert verbs == (["accept", "offline", "train", "results"] if dealer else ["train", "results"])
-    for each in offline[1:]:
+    commands = [each.partition("#")[0] for each in printed_commands(payco.outputs[-1])]
+    *offline, train, results = commands if len(members) == 2 else commands[1:]
+    assert [each.split()[1] for each in (*offline, train, results)] == [*["offline"] * bool(dealer), "train", "results"]
+    for each in offline:
         at_the_same_time(list(folders.values()), each)
     at_the_same_time(with_data, train)
     plain = plain_labels(payco, parties)
