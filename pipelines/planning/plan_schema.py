@@ -11,7 +11,8 @@ exact, unless it says otherwise, and but for the lengths of column names, which 
   party, run, peers   whose plan it is
   job                 layout, rows, columns, clusters, model (of a prediction), max_iter, tol, shards, column_shards,
                       runner, rounds ("one_call": one call an iteration; "stages": a Beam stage for each round),
-                      compare_bits, compared_bits, assignment ("pairs", "tree"), radices (of a comparison's rounds)
+                      compare_bits, compared_bits, assignment ("pairs", "tree"), radices (of a comparison's rounds),
+                      makes_store (the triple store that the parties make first, if it is missing)
   links               name -> rate_mbps, round_trip_ms
   steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
                       "columns", "one"), when ("once", "iteration", "later": in each iteration but the first, "last":
