@@ -20,6 +20,7 @@ from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.session.execution import run_description
 from veilmeans.pipelines.session.trained_model import FinishedRun
 from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.column_names import join_names, split_names
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import RevealConfig
@@ -104,7 +105,7 @@ def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arr
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
-        "names": np.frombuffer("\n".join(finished.columns).encode(), np.uint8),
+        "names": np.frombuffer(join_names(finished.columns), np.uint8),
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
     job, costs = finished.at_the_end(), StageCosts()
@@ -133,7 +134,7 @@ def _scale_and_names(finished: FinishedRun, policy: RevealPolicy, opened: Arrays
     for i, party in enumerate(config.parties):
         shift += opened[f"shift{i}"].tolist()
         factor += opened[f"factor{i}"].tolist()
-        columns = opened[f"names{i}"].tobytes().decode(errors="replace").split("\n")
+        columns = split_names(opened[f"names{i}"].tobytes())
         if len(columns) != policy.layout.features[i]:
             raise RefusedError(f"{party} sent {len(columns):,} column names for {policy.layout.features[i]:,} columns")
         names += [f"{party}.{column}" for column in columns]

@@ -87,7 +87,7 @@ class Case:
 
     @property
     def columns(self) -> list[str]:
-        return ["amount", "hour", "visits", "age", "basket"]
+        return ["amount", "hour[/day]", "visits\nand [eur] \\n", "age", "basket"]
 
     @property
     def cuts(self) -> list[int]:
