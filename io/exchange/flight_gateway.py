@@ -56,6 +56,7 @@ class Gateway(flight.FlightServerBase):
             tls_certificates=[(identity.certificate, identity.key)],
             verify_client=True,
             root_certificates=b"\n".join([identity.certificate, *peers.values()]),
+            middleware={"calls": _KnownCalls()},
         )
 
     def __enter__(self) -> "Gateway":
@@ -127,6 +128,16 @@ class Gateway(flight.FlightServerBase):
         if caller != self.party:
             log.error("refused %s, who wanted to %s", caller, what)
             raise flight.FlightUnauthorizedError(f"{caller} may not {what} at the gateway of {self.party}")
+
+
+class _KnownCalls(flight.ServerMiddlewareFactory):
+    """Refuse calls that a gateway does not have, before pyarrow answers them with a traceback."""
+
+    _KNOWN = (flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION)
+
+    def start_call(self, info: Any, _headers: Any) -> None:
+        if info.method not in self._KNOWN:
+            raise flight.FlightUnauthorizedError("a peer may put messages at a gateway, and nothing else")
 
 
 class _PutStream:

@@ -162,5 +162,5 @@ def _encode(terms: Terms) -> bytes:
 def _parse(peer: str, text: NDArray[np.uint8] | None) -> Terms:
     try:
         return Terms.from_dict(peer, json.loads(b"" if text is None else text.tobytes()))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None

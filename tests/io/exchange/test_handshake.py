@@ -133,7 +133,9 @@ def test_a_party_waits_for_its_peers(parties: dict[str, Party]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arrays", [{}, {"other": b"{}"}, {"terms": b"\xff"}, {"terms": b"5"}, {"terms": b'{"agreed": 5}'}], ids=str
+    "arrays",
+    [{}, {"other": b"{}"}, *({"terms": text} for text in (b"\xff", b"5", b'{"agreed": 5}', b"[" * 100_000))],
+    ids=["nothing", "another name", "no text", "a number", "no terms", "nested"],
 )
 def test_a_handshake_that_cannot_be_read_is_refused(parties: dict[str, Party], arrays: dict[str, bytes]) -> None:
     exchange = InMemoryExchange()
