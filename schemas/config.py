@@ -160,8 +160,9 @@ class JobConfig(ConfigSection):
     def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
-        if self.run.startswith("store-"):
-            raise ValueError("run: must not begin with 'store-', which names the runs of `veilmeans offline`")
+        for prefix, command in (("store-", "offline"), ("open-", "reveal")):
+            if self.run.startswith(prefix):
+                raise ValueError(f"run: must not begin with '{prefix}', which names the runs of `veilmeans {command}`")
         if self.dealer in self.parties:
             raise ValueError("dealer: must not be one of the parties: it knows all masks")
         members = {*self.parties, self.dealer} - {None}

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from support.parties import NAMES
 from support.run_results import (
@@ -24,7 +26,8 @@ from support.worlds import CLUSTERS, World, blobs, make_world, run_in_threads, t
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.io.storage.result_files import write_assignments, write_centroids
-from veilmeans.pipelines.reveal import run_reveal
+from veilmeans.pipelines.reveal import opening_run, run_reveal
+from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError, RefusedError
@@ -336,6 +339,21 @@ def test_nothing_is_opened_later_where_policies_differ(tmp_path: Path, monkeypat
     for config in world.parties.values():
         assert not list(config.run_folder.path.glob("*.parquet"))
         assert not [key for key, _ in received(config) if key.address.stage.startswith("reveal")]
+
+
+runs = st.from_regex(NAME, fullmatch=True).filter(lambda run: not run.startswith(("open-", "store-")))
+policies = st.sampled_from(["reveal", "0123456789ab"])
+
+
+@given(runs, runs, policies, policies)
+@example("a" * 60 + "1", "a" * 60 + "2", "reveal", "reveal")
+@example("spring", "spring.reveal", "reveal", "reveal")
+@example("a" * 80, opening_run("a" * 80, "reveal").removeprefix("open-").removesuffix(".reveal"), "reveal", "reveal")
+def test_openings_of_two_runs_never_have_one_name(run: str, other: str, policy: str, second: str) -> None:
+    opening = opening_run(run, policy)
+    assert NAME.fullmatch(opening)
+    assert (opening == opening_run(other, second)) == ((run, policy) == (other, second))
+    assert opening != other
 
 
 # One recipient's side of the opening.
