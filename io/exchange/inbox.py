@@ -26,6 +26,7 @@ from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
 
 _SMALL = 1 << 18  # bytes up to which a message goes to the log of its iteration
+_DROPPED = ".dropped-"  # begins the names of folders that are being deleted; no run's name begins so
 _UNREAD = 32 << 20  # bytes of unread small messages that are kept in memory
 
 
@@ -43,6 +44,8 @@ class MessageStore:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise StorageError(f"the inbox folder {folder} cannot be made: {error.strerror}") from None
+        for dropped in folder.glob(f"{_DROPPED}*"):  # a process was killed while it deleted them
+            shutil.rmtree(dropped, ignore_errors=True)
 
     def receive(self, key: MessageKey, header: Header, replaceable: bool) -> "IncomingMessage":
         """Begin to receive a message in parts."""
@@ -95,7 +98,8 @@ class MessageStore:
     def refuse(self, run: str, error: RefusedError) -> None:
         """End `run` here: every later `find` of one of its messages raises this error."""
         try:
-            write_text(self._refusal(run), error.sentence)
+            with self.commit_lock:
+                write_text(self._refusal(run), error.sentence)
         finally:
             self._refusals[run] = error.sentence
             self.notify()
@@ -108,16 +112,19 @@ class MessageStore:
     def drop_messages(self, run: str, before: int | None) -> int:
         """Delete the messages of iterations below `before`, or of the whole run; return their number."""
         root = self.folder / run
-        folders = [folder for folder in root.iterdir() if folder.is_dir()] if root.exists() else []
-        old = [folder for folder in folders if before is None or int(folder.name) < before]
-        dropped = sum(self._count(run, folder) for folder in old)
-        for folder in old:
-            self._logs.pop((run, int(folder.name))).close()
-            shutil.rmtree(folder)
+        with self.commit_lock:  # nobody stores a message while folders lose their names
+            folders = [folder for folder in root.iterdir() if folder.name.isdigit()] if root.exists() else []
+            old = [folder for folder in folders if before is None or int(folder.name) < before]
+            dropped = sum(self._count(run, folder) for folder in old)
+            for folder in old:
+                self._logs.pop((run, int(folder.name))).close()
+            if before is None:
+                old = [root] if root.exists() else []
+                self._refusals.pop(run, None)
+            nameless = [folder.rename(self.folder / f"{_DROPPED}{uuid4().hex}") for folder in old]
         self._unread.drop(run, before)
-        if before is None and root.exists():
-            shutil.rmtree(root)
-            self._refusals.pop(run, None)
+        for folder in nameless:
+            shutil.rmtree(folder, ignore_errors=True)
         return dropped
 
     def notify(self) -> None:
@@ -266,7 +273,7 @@ class LargeMessage(IncomingMessage):
         self._replaceable = replaceable
         self._path = inbox.folder / key.path
         self._part = self._path.with_name(f"{self._path.name}.{uuid4().hex}.part")
-        with disk_errors(inbox.folder):
+        with inbox.commit_lock, disk_errors(inbox.folder):  # nobody drops the folder in between
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = self._part.open("wb")
             self._file.write(header.pack())
@@ -285,4 +292,5 @@ class LargeMessage(IncomingMessage):
         self._file.write(part)
 
     def _store(self, _stored: Header | None) -> None:
-        self._part.replace(self._path)
+        with suppress(FileNotFoundError):  # its iteration was dropped while it arrived: nobody needs it
+            self._part.replace(self._path)
