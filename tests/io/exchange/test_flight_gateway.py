@@ -34,7 +34,7 @@ from veilmeans.io.exchange.connections import close_exchange, load_identity, ope
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.exchange.flight_gateway import LONGEST_WAIT, Gateway
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA, PART_SIZE
-from veilmeans.schemas.arrays import to_stream, write_stream
+from veilmeans.schemas.arrays import to_batch, to_stream
 from veilmeans.schemas.errors import RefusedError, StorageError, recover_error
 from veilmeans.schemas.message import Header
 
@@ -171,9 +171,10 @@ def test_malformed_streams_are_refused_and_the_gateway_still_serves(
     assert payco.get(SENT.key, timeout=PATIENCE).equals(SENT.payload)
 
 
-def in_a_stream(batch: pa.RecordBatch) -> pa.Buffer:
+def in_a_stream(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    write_stream(batch, sink)
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
     return sink.getvalue()
 
 
@@ -185,6 +186,8 @@ def payloads_without_arrays() -> dict[str, pa.Buffer]:
     return {
         "a buffer shorter than its array": pa.py_buffer(before + size + between + less + after),
         "a body shorter than its buffer": pa.py_buffer(before + less + between + size + after),
+        "compressed by zstd": in_a_stream(to_batch({"e": np.zeros(1 << 20)}), "zstd"),
+        "compressed by lz4": in_a_stream(to_batch({"e": np.zeros(1 << 20)}), "lz4"),
         "half": pa.py_buffer(honest[: len(honest) // 2]),
         "text": in_a_stream(pa.record_batch({"e": ["abc"]})),
         "nothing": pa.py_buffer(b""),
