@@ -25,7 +25,7 @@ from tenacity import wait_fixed
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
-from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, split
+from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
 from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
 from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
@@ -215,6 +215,8 @@ class _PutStream:
             if batch is None or batch.schema != PART_SCHEMA or batch.num_rows != 1 or batch.column(0).null_count:
                 raise ValueError
             batch.validate(full=True)  # offsets that point outside would be read from this process's memory
+            if len(batch.column(0)[0].as_buffer()) > PART_SIZE:
+                raise RefusedError(f"{self._sender} sent a part of more than {PART_SIZE:,} bytes of message {self._key}")
         except (pa.ArrowException, ValueError):
             raise RefusedError(f"{self._sender} sent a record batch that is no part of message {self._key}") from None
         message.write(batch.column(0)[0].as_buffer())

@@ -70,11 +70,15 @@ def altered() -> list[Part]:
     return parts_of(Outgoing(SENT.key, pa.py_buffer(bytes(flipped))), Header.of(SENT.payload))
 
 
+OVERSIZED = label(SENT.key, Header.of(pa.py_buffer(bytes(PART_SIZE + 1))))
 BAD: dict[str, Callable[[], list[Part]]] = {
     "truncated": lambda: parts_of(Outgoing(SENT.key, SENT.payload.slice(0, 100)), Header.of(SENT.payload)),
     "altered": altered,
     "longer than": lambda: parts_of(SENT, Header(10, Header.of(SENT.payload).digest)),
     "64,000,001": lambda: parts_of(Outgoing(SENT.key, pa.py_buffer(bytes(64_000_001))))[:1],
+    "a part of more than 4,194,304 bytes": lambda: [
+        (pa.record_batch([pa.array([bytes(PART_SIZE + 1)], pa.large_binary())], schema=PART_SCHEMA), OVERSIZED)
+    ],
     "two different messages": lambda: [
         *parts_of(SENT),
         *parts_of(Outgoing.of(SENT.key, {"e": np.zeros(40, np.uint64)})),
