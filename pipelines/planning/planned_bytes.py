@@ -9,6 +9,7 @@ import numpy as np
 
 from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
+from veilmeans.io.storage.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
 from veilmeans.pipelines.session.kmeans_from_config import (
@@ -63,7 +64,7 @@ def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePla
         received += count * payload_size(dealt) * bool(dealt)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
         cipher_bytes += count * payload_size(made) * bool(made)
-        stored += count * (payload_size(dealt) + payload_size(made) * has_ciphertexts)
+        stored += count * (payload_size(dealt) + TAG_SIZE + (payload_size(made) + TAG_SIZE) * has_ciphertexts)
     counts = tuple(TripleCount(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
     return OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
 

@@ -30,6 +30,8 @@ from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignme
 from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
+_SLACK = 2**-12  # how much a value may be off in an opened result; rounding stays far below
+
 
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
     """The policy with parties by their index."""
@@ -116,13 +118,29 @@ def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arr
 def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:
     """Write the opened centroids in original units; return what the result says of them and of the inertia."""
     result: dict[str, object] = {}
+    low, high = finished.config.kmeans_with_data.interval
     if "total" in opened:
-        result["inertia"] = max(0.0, float(fixed.decode(opened["total"])[0]))
+        inertia, values = float(fixed.decode(opened["total"])[0]), policy.layout.total_rows * policy.layout.total_features
+        slack = _SLACK * values * max(1.0, abs(low), abs(high))
+        _refuse_unless(-slack <= inertia <= values * (high - low) ** 2 + slack, finished.config, "inertia")
+        result["inertia"] = max(0.0, inertia)
     if "centroids" in opened:
         scaling, columns = _scale_and_names(finished, policy, opened)
-        centroids = scaling.original(fixed.decode(opened["centroids"]))
+        normalised, slack = fixed.decode(opened["centroids"]), _SLACK * (high - low)
+        inside = (normalised >= low - slack) & (normalised <= high + slack)
+        _refuse_unless(bool(inside.all()), finished.config, "centroids")
+        centroids = scaling.original(normalised)
         result["centroids"] = str(write_centroids(finished.config.run_folder, columns, centroids))
     return result
+
+
+def _refuse_unless(possible: bool, config: JobConfig, what: str) -> None:
+    """Refuse a result that no rows in their interval have: a share, or randomness that made it, is not right."""
+    if not possible:
+        raise RefusedError(
+            f"the opened {what} of run {config.run!r} cannot be those of rows in the interval: a share or a triple store "
+            f"of {' or '.join(config.parties)} is damaged or does not follow the protocol; nothing was written"
+        )
 
 
 def _scale_and_names(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> tuple[Scaling, Sequence[str]]:
