@@ -274,7 +274,8 @@ class LargeMessage(IncomingMessage):
         self._path = inbox.folder / key.path
         self._part = self._path.with_name(f"{self._path.name}.{uuid4().hex}.part")
         with inbox.commit_lock, disk_errors(inbox.folder):  # nobody drops the folder in between
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._part.touch(mode=0o600)
             self._file: IO[bytes] = self._part.open("wb")
             self._file.write(header.pack())
 

@@ -131,6 +131,7 @@ class TripleStore:
         part = self.folder.unfinished_claim(number, run)
         with disk_errors(self.folder.path):
             try:
+                part.touch(mode=0o600)
                 with part.open("w") as file:
                     file.write(json.dumps({"run": run, "binding": binding}))
                     file.flush()

@@ -76,8 +76,9 @@ def results(
 
     show_results(settings, Terminal())
     if csv is not None:
-        write_assignments_csv(settings, csv)
-        typer.echo(f"wrote {csv}")
+        escaped = write_assignments_csv(settings, csv)
+        note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""
+        typer.echo(f"wrote {csv}{note}{escaped if escaped else ''}")
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)

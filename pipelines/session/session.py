@@ -10,7 +10,7 @@ import numpy as np
 from veilmeans.crypto import prg
 from veilmeans.io.exchange.connections import open_exchange, running_job
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.storage.atomic_files import disk_error
+from veilmeans.io.storage.atomic_files import make_private_folder
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
@@ -24,10 +24,7 @@ FAREWELL = "farewell"
 @contextmanager
 def open_session(config: JobConfig) -> Iterator[Exchange]:
     """Open the party's gateway and connect its exchange, for as long as the job runs."""
-    try:
-        config.run_folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise disk_error(config.run_folder.path, error) from None
+    make_private_folder(config.run_folder.path)
     with running_job(config):
         exchange = open_exchange(config)
         exchange.forget_refusal(config.run)
@@ -57,7 +54,7 @@ def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, ex
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
         return False
-    config.run_folder.farewell.touch()
+    config.run_folder.farewell.touch(mode=0o600)
     exchange.drop_messages(config.run, before=iteration)
     return True
 

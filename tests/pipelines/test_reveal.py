@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.parties import NAMES
+from support.parties import NAMES, file_mode
 from support.run_results import (
     assignment_shares,
     data_layout,
@@ -176,6 +176,7 @@ def test_everyone_gets_what_the_policy_names_and_nothing_else(
 def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: Expected) -> None:
     """Check that there is a file or a field for each result that a party may know, and no other."""
     me, folder = config.me.index, config.run_folder
+    assert [file for file in config.storage.rglob("*") if file.is_file() and file_mode(file) & 0o077] == []
     result = json.loads(folder.result.read_text())
     assert result.pop("iterations") == case.iterations
     assert result.pop("run") == config.run
