@@ -70,7 +70,7 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
     meeting = _named(config, "reveal")
     if farewell_received(opening):
         return read_result(config.run_folder)
-    with open_session(opening) as exchange:
+    with open_session(opening, meeting.run, config.run) as exchange:
         agreed = {**agreed_terms(config, "reveal"), "iterations": trained.done}
         terms, timeout = dict.fromkeys(config.peers, Terms(agreed)), config.exchange.timeout_s
         with tempfile.TemporaryDirectory() as folder:  # nothing is bound: the next policy may be another

@@ -3,7 +3,7 @@
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -39,9 +39,14 @@ def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
     return {name: _read_certificate(peer.certificate, name) for name, peer in config.peers.items()}
 
 
-def open_gateway(config: JobConfig) -> Gateway:
-    """Open this party's gateway; it serves until the context that it manages ends."""
+def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
+    """Open this party's gateway; it serves until the context that it manages ends.
+
+    `reruns`: runs whose earlier refusals are forgotten, before a peer can send a message that is refused now.
+    """
     inbox = MessageStore(config.storage_folder.inbox)
+    for run in reruns:
+        inbox.forget_refusal(run)
     listen = config.listen or ""
     try:
         return Gateway(
@@ -74,17 +79,18 @@ def _cannot_listen(listen: str, why: str) -> StorageError:
 
 
 @contextmanager
-def running_job(config: JobConfig) -> Iterator[None]:
+def running_job(config: JobConfig, runs: Sequence[str] = ()) -> Iterator[None]:
     """Declare that this process runs a job, and run its gateway here if the configuration says `gateway: embedded`.
 
-    If this process dies, the job is rerun and makes its messages again, so they need not be acknowledged at once
+    `runs`: the runs to which the job's messages belong; refusals of an earlier attempt at them are forgotten. If this
+    process dies, the job is rerun and makes its messages again, so they need not be acknowledged at once
     (`io.exchange.outbox`).
     """
     name = _exchange_name(config)
     close_exchange(config)  # one that was opened before was not a job's
     _jobs[name] = os.getpid()
     try:
-        with _embedded_gateway(config):
+        with _embedded_gateway(config, runs):
             yield
     finally:
         close_exchange(config)
@@ -92,11 +98,13 @@ def running_job(config: JobConfig) -> Iterator[None]:
 
 
 @contextmanager
-def _embedded_gateway(config: JobConfig) -> Iterator[None]:
+def _embedded_gateway(config: JobConfig, runs: Sequence[str]) -> Iterator[None]:
     if config.exchange.kind != "gateway" or config.gateway != "embedded":
+        for run in runs:
+            open_exchange(config).forget_refusal(run)
         yield
         return
-    with open_gateway(config) as gateway:
+    with open_gateway(config, runs) as gateway:
         _local_inboxes[config.listen or ""] = gateway.inbox
         try:
             yield

@@ -22,13 +22,14 @@ FAREWELL = "farewell"
 
 
 @contextmanager
-def open_session(config: JobConfig) -> Iterator[Exchange]:
-    """Open the party's gateway and connect its exchange, for as long as the job runs."""
+def open_session(config: JobConfig, *others: str) -> Iterator[Exchange]:
+    """Open the party's gateway and connect its exchange, for as long as the job runs.
+
+    `others`: runs to which the job's messages belong beside the configured one.
+    """
     make_private_folder(config.run_folder.path)
-    with running_job(config):
-        exchange = open_exchange(config)
-        exchange.forget_refusal(config.run)
-        yield exchange
+    with running_job(config, (config.run, *others)):
+        yield open_exchange(config)
 
 
 def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
