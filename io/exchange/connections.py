@@ -49,9 +49,8 @@ def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
         inbox.forget_refusal(run)
     listen = config.listen or ""
     try:
-        return Gateway(
-            config.party, listen, load_identity(config), load_peer_certificates(config), inbox, config.max_message_bytes
-        )
+        identity, peers, limit = load_identity(config), load_peer_certificates(config), config.max_message_bytes
+        return Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
 

@@ -28,6 +28,7 @@ from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
 from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
 from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
 from veilmeans.io.exchange.polling import poll
+from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
 from veilmeans.schemas.message import Header, MessageKey
 
@@ -40,16 +41,23 @@ log = logging.getLogger(__name__)
 
 
 class Gateway(flight.FlightServerBase):
-    """The gateway of `party`; `peers` maps each peer's name to its certificate.
+    """The gateway of `party`; `peers` maps each peer's name to its certificate. `dealer`: takes no part in runs.
 
     It serves from its construction on, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
     away from the main thread.
     """
 
     def __init__(
-        self, party: str, listen: str, identity: Identity, peers: Mapping[str, bytes], inbox: MessageStore, limit: int
+        self,
+        party: str,
+        listen: str,
+        identity: Identity,
+        peers: Mapping[str, bytes],
+        inbox: MessageStore,
+        limit: int,
+        dealer: str | None = None,
     ) -> None:
-        self.party, self.inbox, self.limit = party, inbox, limit
+        self.party, self.inbox, self.limit, self.dealer = party, inbox, limit, dealer
         self._closing = False
         super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
             f"grpc+tls://{listen}",
@@ -222,6 +230,8 @@ class _PutStream:
         message.write(batch.column(0)[0].as_buffer())
 
     def _begin(self, key: MessageKey, header: Header) -> None:
+        if self._sender == self._gateway.dealer and not key.address.run.startswith(STORE_RUN):
+            raise RefusedError(f"{self._sender} is the dealer and takes no part in run {key.address.run!r}")
         self._key = key
         self._end_run_if_refused(self._check, key, header)
         self._message = self._gateway.inbox.receive(key, header, replaceable=key.address.stage == HANDSHAKE)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -225,6 +226,19 @@ def test_a_peer_may_neither_read_nor_delete_messages(payco: Exchange, hostile: f
         with pytest.raises(flight.FlightUnauthorizedError, match="shop may not drop"):
             list(hostile.do_action(flight.Action(kind, json.dumps({"run": "test", "before": None}).encode())))
     assert payco.get(SENT.key, timeout=PATIENCE).equals(SENT.payload)
+
+
+def test_the_dealer_may_make_triple_stores_and_take_no_part_in_a_run(tmp_path: Path) -> None:
+    """A refused message of the dealer does not even end the run."""
+    world = make_chain_world(tmp_path, "gateway", parties=2)
+    config = world.configs["payco"].model_copy(update={"dealer": "shop"})
+    with open_gateway(config) as gateway:
+        dealer = raw_client(config, load_identity(world.configs["shop"]))
+        with pytest.raises(flight.FlightServerError, match="shop is the dealer and takes no part in run 'test'"):
+            send_raw(dealer, parts_of(SENT))
+        assert gateway.inbox.find(SENT.key) is None
+        store = replace(SENT.key, address=replace(SENT.key.address, run="store-october"))
+        assert send_raw(dealer, parts_of(Outgoing(store, SENT.payload))) == 1
 
 
 DESCRIPTOR = flight.FlightDescriptor.for_command(b"x")
