@@ -16,7 +16,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +28,15 @@ from tenacity import wait_fixed
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
 from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
-from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
+from veilmeans.io.exchange.inbox import UNEXPECTED, IncomingMessage, MessageStore
 from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
 from veilmeans.schemas.message import Header, MessageKey
 
 DROP_MESSAGES, FORGET_REFUSAL = "drop-messages", "forget-refusal"  # the actions that the owner may ask for
+MOST_STREAMS = 512  # streams that may be open at once; each has a thread
+STREAMS_OF_A_PEER = 128  # so many of them may be one peer's, so that it does not keep the others out
 LONGEST_WAIT = 10.0  # seconds that one `do_get` may wait in the gateway; the client asks again
 _CLOSING_CHECK = 0.25  # seconds after which a waiting `do_get` checks whether the gateway is closing
 _CLOSING_TIME = 5.0  # seconds that a closing gateway gives to calls under way
@@ -59,6 +63,7 @@ class Gateway(flight.FlightServerBase):
     ) -> None:
         self.party, self.inbox, self.limit, self.dealer = party, inbox, limit, dealer
         self._closing = False
+        self._open_streams, self._counting = Counter[str](), threading.Lock()
         super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
             f"grpc+tls://{listen}",
             tls_certificates=[(identity.certificate, identity.key)],
@@ -83,6 +88,23 @@ class Gateway(flight.FlightServerBase):
         """Store the messages of a peer's stream and acknowledge each."""
         sender = context.peer_identity().decode()
         stream = _PutStream(self, sender)
+        with self._counted(sender):
+            self._receive(context, stream, sender, reader, writer)
+
+    @contextmanager
+    def _counted(self, sender: str) -> Iterator[None]:
+        """Count the open streams of a peer; it opens one more when another has ended."""
+        with self._counting:
+            if self._open_streams[sender] >= STREAMS_OF_A_PEER:
+                raise flight.FlightUnavailableError(f"{sender} has {STREAMS_OF_A_PEER} open streams at this gateway")
+            self._open_streams[sender] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._open_streams[sender] -= 1
+
+    def _receive(self, context: Any, stream: "_PutStream", sender: str, reader: Any, writer: Any) -> None:
         try:
             for chunk in reader:
                 if stream.receive(chunk):
@@ -139,13 +161,36 @@ class Gateway(flight.FlightServerBase):
 
 
 class _KnownCalls(flight.ServerMiddlewareFactory):
-    """Refuse calls that a gateway does not have, before pyarrow answers them with a traceback."""
+    """Refuse calls that a gateway does not have, before pyarrow answers them with a traceback, and too many streams.
+
+    A stream has a thread from here on, also while its sender sends nothing; whose it is, is not known yet.
+    """
 
     _KNOWN = (flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION)
 
-    def start_call(self, info: Any, _headers: Any) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams = threading.Semaphore(MOST_STREAMS)
+
+    def start_call(self, info: Any, _headers: Any) -> "_Stream | None":
         if info.method not in self._KNOWN:
             raise flight.FlightUnauthorizedError("a peer may put messages at a gateway, and nothing else")
+        if info.method != flight.FlightMethod.DO_PUT:
+            return None
+        if not self._streams.acquire(blocking=False):
+            raise flight.FlightUnavailableError(f"{MOST_STREAMS} streams are open at this gateway")
+        return _Stream(self._streams.release)
+
+
+class _Stream(flight.ServerMiddleware):
+    """A stream that counts until it is completed."""
+
+    def __init__(self, completed: Callable[[], None]) -> None:
+        super().__init__()
+        self._completed = completed
+
+    def call_completed(self, _exception: Any) -> None:
+        self._completed()
 
 
 class _PutStream:
@@ -234,6 +279,10 @@ class _PutStream:
             raise RefusedError(f"{self._sender} is the dealer and takes no part in run {key.address.run!r}")
         self._key = key
         self._end_run_if_refused(self._check, key, header)
+        if not self._gateway.inbox.admits(key):
+            raise flight.FlightUnavailableError(
+                f"{self._sender} has sent {UNEXPECTED} messages of runs that {self._gateway.party} has not begun"
+            )
         self._message = self._gateway.inbox.receive(key, header, replaceable=key.address.stage == HANDSHAKE)
 
     def _check(self, key: MessageKey, header: Header) -> None:

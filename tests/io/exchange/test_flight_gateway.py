@@ -30,7 +30,7 @@ from support.fault_injection import (
     wait_for,
 )
 from support.raw_messages import Part, label, parts_of, raw_client, send_raw
-from veilmeans.io.exchange import connections
+from veilmeans.io.exchange import connections, flight_gateway, inbox
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.exchange.flight_gateway import LONGEST_WAIT, Gateway
@@ -239,6 +239,65 @@ def test_the_dealer_may_make_triple_stores_and_take_no_part_in_a_run(tmp_path: P
         assert gateway.inbox.find(SENT.key) is None
         store = replace(SENT.key, address=replace(SENT.key.address, run="store-october"))
         assert send_raw(dealer, parts_of(Outgoing(store, SENT.payload))) == 1
+
+
+Stream = tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
+
+
+def open_stream(client: flight.FlightClient) -> Stream:
+    """Open a stream and wait until the gateway has answered."""
+    options = flight.FlightCallOptions(timeout=PATIENCE)
+    writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA, options)
+    writer.write_metadata(pa.py_buffer(b'{"acknowledge": true}'))
+    assert answers.read().to_pybytes() == b"0"
+    return writer, answers
+
+
+@pytest.mark.parametrize(("limit", "of"), [("STREAMS_OF_A_PEER", "shop has 3 open"), ("MOST_STREAMS", "3 streams are")])
+def test_a_peer_opens_a_limited_number_of_streams(
+    world: ChainWorld, monkeypatch: pytest.MonkeyPatch, limit: str, of: str
+) -> None:
+    monkeypatch.setattr(flight_gateway, limit, 3)
+    config = world.configs["payco"]
+    with open_gateway(config):
+        shop, bank = (raw_client(config, load_identity(world.configs[name])) for name in ("shop", "bank"))
+        streams = [open_stream(shop) for _ in range(3)]
+        with pytest.raises(flight.FlightUnavailableError, match=of):
+            send_raw(shop, parts_of(SENT))
+        if limit == "STREAMS_OF_A_PEER":
+            assert send_raw(bank, parts_of(chain_message(sender="bank"))) == 1
+        for writer, answers in streams:
+            writer.done_writing()
+            while answers.read() is not None:
+                pass
+            writer.close()
+        wait_for(lambda: can_send(shop))
+
+
+def can_send(client: flight.FlightClient) -> bool:
+    try:
+        return send_raw(client, parts_of(SENT)) == 1
+    except flight.FlightUnavailableError:
+        return False
+
+
+def test_messages_of_runs_that_were_not_begun_are_limited(
+    payco: Exchange, hostile: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No run ends because of them, and a run that is begun takes all its messages."""
+    monkeypatch.setattr(inbox, "UNEXPECTED", 3)
+
+    def send(run: str, shard: int = 0) -> int:
+        key = replace(SENT.key, address=replace(SENT.key.address, run=run, shard=shard))
+        return send_raw(hostile, parts_of(Outgoing(key, SENT.payload)))
+
+    assert [send(f"unknown{i}") for i in range(3)] == [1, 1, 1]
+    for run in ("unknown0", "unknown3", "test"):
+        with pytest.raises(flight.FlightUnavailableError, match="shop has sent"):
+            send(run)
+    payco.forget_refusal("test")
+    assert [send("test", shard) for shard in range(5)] == [1] * 5
+    assert payco.get(SENT.key, timeout=PATIENCE).equals(SENT.payload)
 
 
 DESCRIPTOR = flight.FlightDescriptor.for_command(b"x")
