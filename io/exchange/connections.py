@@ -1,6 +1,7 @@
 """A party's identity, gateway and exchange, opened from its configuration: once per process, never pickled."""
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by w
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
 _jobs: dict[str, int] = {}  # the exchanges of jobs that run in this process (`_exchange_name`), and its process id
 _lock = threading.Lock()
+_MOST_DESCRIPTORS = 1 << 16
 
 
 def load_identity(config: JobConfig) -> Identity:
@@ -44,6 +46,7 @@ def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
 
     `reruns`: runs whose earlier refusals are forgotten, before a peer can send a message that is refused now.
     """
+    raise_descriptor_limit()
     inbox = MessageStore(config.storage_folder.inbox)
     for run in reruns:
         inbox.forget_refusal(run)
@@ -53,6 +56,18 @@ def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
         return Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many open files as the system lets it have, up to 65,536.
+
+    Every connection has a descriptor, also a stranger's until its TLS handshake fails or times out (gRPC: two minutes);
+    1,024, the usual soft limit, are soon used up.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def check_port(listen: str) -> None:
