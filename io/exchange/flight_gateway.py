@@ -39,6 +39,7 @@ MOST_STREAMS = 512  # streams that may be open at once; each has a thread
 STREAMS_OF_A_PEER = 128  # so many of them may be one peer's, so that it does not keep the others out
 LONGEST_WAIT = 10.0  # seconds that one `do_get` may wait in the gateway; the client asks again
 _CLOSING_CHECK = 0.25  # seconds after which a waiting `do_get` checks whether the gateway is closing
+_UNFINISHED_TIME = 2.0  # seconds in which a message that has begun may still arrive at a closing gateway
 _CLOSING_TIME = 5.0  # seconds that a closing gateway gives to calls under way
 _CANCEL_NOTICE = 0.5  # seconds within which gRPC reports that a stream ended because its sender died
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Gateway(flight.FlightServerBase):
         dealer: str | None = None,
     ) -> None:
         self.party, self.inbox, self.limit, self.dealer = party, inbox, limit, dealer
-        self._closing = False
+        self._closing: float | None = None  # when it began to close
         self._open_streams, self._counting = Counter[str](), threading.Lock()
         super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
             f"grpc+tls://{listen}",
@@ -76,7 +77,7 @@ class Gateway(flight.FlightServerBase):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing = True
+        self._closing = time.monotonic()
         closing = threading.Thread(target=self.shutdown, name=f"closing-{self.party}", daemon=True)
         closing.start()
         closing.join(_CLOSING_TIME)
@@ -109,7 +110,7 @@ class Gateway(flight.FlightServerBase):
             for chunk in reader:
                 if stream.receive(chunk):
                     writer.write(pa.py_buffer(str(stream.stored).encode()))
-                if self._closing and not stream.unfinished:
+                if self._must_end(stream):
                     raise flight.FlightUnavailableError("the gateway is closing")
             if stream.unfinished and _was_cancelled(context):
                 log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
@@ -121,6 +122,15 @@ class Gateway(flight.FlightServerBase):
             raise flight.FlightServerError(str(error)) from None
         finally:
             stream.abandon()
+
+    def _must_end(self, stream: "_PutStream") -> bool:
+        """Return whether a stream has to end because the gateway closes: with its message, or soon.
+
+        A stream that outlives the gateway would run Python code while the interpreter ends, which aborts the process.
+        """
+        if self._closing is None:
+            return False
+        return not stream.unfinished or time.monotonic() - self._closing > _UNFINISHED_TIME
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Wait for a message and return it in parts; no part if it did not arrive in time."""
@@ -150,7 +160,7 @@ class Gateway(flight.FlightServerBase):
         while True:
             remaining = deadline - time.monotonic()
             payload = self.inbox.wait(key, max(0.0, min(remaining, _CLOSING_CHECK)))
-            if payload is not None or remaining <= 0 or self._closing:
+            if payload is not None or remaining <= 0 or self._closing is not None:
                 return payload
 
     def _require_owner(self, context: Any, what: str) -> None:

@@ -381,6 +381,32 @@ def test_a_message_that_arrives_while_the_gateway_is_being_built_is_stored(
     exchange.close()
 
 
+def test_a_peer_that_keeps_sending_does_not_keep_a_gateway_from_closing(
+    world: ChainWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of one message, without end: a stream that outlived the gateway aborted the process at its exit."""
+    monkeypatch.setattr(flight_gateway, "_UNFINISHED_TIME", 0.1)
+    monkeypatch.setattr(flight_gateway, "_CLOSING_TIME", PATIENCE)
+    config, begun = world.configs["payco"], threading.Event()
+
+    def drip() -> None:
+        client = raw_client(config, load_identity(world.configs["shop"]))
+        writer, _ = client.do_put(flight.FlightDescriptor.for_command(b"put"), PART_SCHEMA)
+        metadata = label(SENT.key, Header(60_000_000, bytes(32)))
+        with pytest.raises((flight.FlightError, pa.ArrowException, OSError)):
+            while True:
+                writer.write_with_metadata(SOME, pa.py_buffer(metadata))
+                metadata = b"{}"
+                begun.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with open_gateway(config):
+            sending = pool.submit(drip)
+            assert begun.wait(PATIENCE)
+        sending.result(PATIENCE)
+    assert "holds a stream open" not in caplog.text
+
+
 def test_a_closing_gateway_does_not_wait_for_calls_that_wait(
     world: ChainWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
