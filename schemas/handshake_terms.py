@@ -9,6 +9,7 @@ from veilmeans.schemas.errors import HandshakeError
 PROTOCOL_VERSION = 2
 _COMPARED_FIRST = ("protocol version", "parties")
 """Other terms depend on these, so a difference in these is the one to name."""
+IDS = "ids"  # announced: a digest of the rows' ids under a key that only the two parties have
 _DEEPEST = 10  # levels of lists and objects in the terms of a peer
 _LONGEST_QUOTE = 200  # characters of a value in a sentence
 
@@ -28,6 +29,11 @@ class Terms:
 
     def to_dict(self) -> dict[str, Any]:
         return {"agreed": dict(self.agreed), "announced": dict(self.announced), "binding": self.binding}
+
+    def bound(self) -> dict[str, Any]:
+        """All to which a run is bound. A digest of ids changes with the parties' keys; the binding covers the ids."""
+        announced = {name: value for name, value in self.announced.items() if name != IDS}
+        return {**self.to_dict(), "announced": announced}
 
     @classmethod
     def from_dict(cls, peer: str, raw: Any) -> "Terms":

@@ -4,8 +4,9 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,9 +54,17 @@ def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
     listen = config.listen or ""
     try:
         identity, peers, limit = load_identity(config), load_peer_certificates(config), config.max_message_bytes
-        return Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer)
+        check_pin = partial(_check_pin, config, peers)
+        return Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer, check_pin)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
+
+
+def _check_pin(config: JobConfig, pinned: Mapping[str, bytes], peer: str) -> None:
+    """Refuse a peer whose certificate was removed or replaced since the gateway began to serve, or has expired."""
+    if peer in pinned and _read_certificate(config.peers[peer].certificate, peer) != pinned[peer]:
+        file = config.peers[peer].certificate
+        raise CertificateError(f"{file} has changed since the gateway of {config.party} was started: restart it")
 
 
 def raise_descriptor_limit() -> None:

@@ -13,6 +13,7 @@ the gateway answers with how many messages of the stream it has stored so far; a
 import hashlib
 import json
 import logging
+import math
 import threading
 import time
 import weakref
@@ -38,6 +39,7 @@ DROP_MESSAGES, FORGET_REFUSAL = "drop-messages", "forget-refusal"  # the actions
 MOST_STREAMS = 512  # streams that may be open at once; each has a thread
 STREAMS_OF_A_PEER = 128  # so many of them may be one peer's, so that it does not keep the others out
 LONGEST_WAIT = 10.0  # seconds that one `do_get` may wait in the gateway; the client asks again
+_PIN_AGE = 10.0  # seconds after which a stream's certificate is checked again
 _CLOSING_CHECK = 0.25  # seconds after which a waiting `do_get` checks whether the gateway is closing
 _UNFINISHED_TIME = 2.0  # seconds in which a message that has begun may still arrive at a closing gateway
 _CLOSING_TIME = 5.0  # seconds that a closing gateway gives to calls under way
@@ -47,6 +49,8 @@ log = logging.getLogger(__name__)
 
 class Gateway(flight.FlightServerBase):
     """The gateway of `party`; `peers` maps each peer's name to its certificate. `dealer`: takes no part in runs.
+
+    `check_pin` raises a CertificateError for a peer whose certificate is no longer pinned, or no longer valid.
 
     It serves from its construction on, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
     away from the main thread.
@@ -61,8 +65,9 @@ class Gateway(flight.FlightServerBase):
         inbox: MessageStore,
         limit: int,
         dealer: str | None = None,
+        check_pin: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.party, self.inbox, self.limit, self.dealer = party, inbox, limit, dealer
+        self.party, self.inbox, self.limit, self.dealer, self.check_pin = party, inbox, limit, dealer, check_pin
         self._closing: float | None = None  # when it began to close
         self._open_streams, self._counting = Counter[str](), threading.Lock()
         super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
@@ -211,10 +216,14 @@ class _PutStream:
         self._message: IncomingMessage | None = None
         self.stored = 0
         self._key: MessageKey | None = None
+        self._pinned_until = -math.inf  # when the sender's certificate is checked again
         self._asked = False  # whether the message that has begun is to be acknowledged
 
     def receive(self, chunk: Any) -> bool:
         """Receive one part, and store its message if it is the last; return whether the sender wants an answer now."""
+        if time.monotonic() > self._pinned_until:
+            self._gateway.check_pin(self._sender)
+            self._pinned_until = time.monotonic() + _PIN_AGE
         label = self._parse_label(chunk)
         asked = label.pop(ACKNOWLEDGE, False) is True
         if asked and not label and chunk.data is None:

@@ -75,7 +75,7 @@ def check_bound_terms(folder: RunFolder, me: str, terms: Mapping[str, Terms]) ->
     """Refuse a run that is bound to other terms or other data of this party."""
     for peer, mine in terms.items():
         bound = _read_terms(folder, me, peer) if folder.terms(me, peer).exists() else None
-        if bound is not None and bound.to_dict() != json.loads(json.dumps(mine.to_dict())):
+        if bound is not None and bound.bound() != json.loads(json.dumps(mine.bound())):
             what = first_difference(mine, bound, "the start of this run") or "the data or the job have changed since"
             new = "triples.store" if folder.run.startswith(STORE_RUN) else "run id"
             raise HandshakeError(f"run {folder.run!r} was begun before on other terms ({what}): choose a new {new}")

@@ -29,14 +29,16 @@ from support.fault_injection import (
     start_process,
     wait_for,
 )
+from support.unusual_certificates import PAST
 from support.raw_messages import Part, label, parts_of, raw_client, send_raw
+from veilmeans.crypto.certificates import make_identity
 from veilmeans.io.exchange import connections, flight_gateway, inbox
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, get_arrays
 from veilmeans.io.exchange.flight_gateway import LONGEST_WAIT, Gateway
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA, PART_SIZE
 from veilmeans.schemas.arrays import to_batch, to_stream
-from veilmeans.schemas.errors import RefusedError, StorageError, recover_error
+from veilmeans.schemas.errors import CertificateError, RefusedError, StorageError, recover_error
 from veilmeans.schemas.message import Header
 
 SENT = chain_message()
@@ -298,6 +300,35 @@ def test_messages_of_runs_that_were_not_begun_are_limited(
     payco.forget_refusal("test")
     assert [send("test", shard) for shard in range(5)] == [1] * 5
     assert payco.get(SENT.key, timeout=PATIENCE).equals(SENT.payload)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (Path.unlink, "cannot be read"),
+        (lambda file: file.write_bytes(make_identity("shop", 2).certificate), "restart it"),
+        (lambda file: file.write_bytes(make_identity("shop", 2, PAST).certificate), "expired on"),
+    ],
+    ids=["removed", "replaced", "expired"],
+)
+def test_a_peer_whose_pin_has_gone_is_refused_without_a_restart(
+    world: ChainWorld, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], why: str
+) -> None:
+    """A stream that is open ends, too, and a new one is refused; the run does not end."""
+    monkeypatch.setattr(flight_gateway, "_PIN_AGE", 0.0)
+    config = world.configs["payco"]
+    with open_gateway(config) as gateway:
+        client = raw_client(config, load_identity(world.configs["shop"]))
+        writer, answers = open_stream(client)
+        change(config.peers["shop"].certificate)
+        writer.write_metadata(pa.py_buffer(b'{"acknowledge": true}'))
+        assert answers.read() is None
+        with pytest.raises(flight.FlightServerError, match=why):
+            writer.close()
+        with pytest.raises(flight.FlightServerError, match=why) as refused:
+            send_raw(client, parts_of(SENT))
+        assert isinstance(recover_error(str(refused.value)), CertificateError)
+        assert gateway.inbox.find(SENT.key) is None
 
 
 DESCRIPTOR = flight.FlightDescriptor.for_command(b"x")
