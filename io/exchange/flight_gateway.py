@@ -288,7 +288,9 @@ class _PutStream:
                 raise ValueError
             batch.validate(full=True)  # offsets that point outside would be read from this process's memory
             if len(batch.column(0)[0].as_buffer()) > PART_SIZE:
-                raise RefusedError(f"{self._sender} sent a part of more than {PART_SIZE:,} bytes of message {self._key}")
+                raise RefusedError(
+                    f"{self._sender} sent a part of more than {PART_SIZE:,} bytes of message {self._key}"
+                )
         except (pa.ArrowException, ValueError):
             raise RefusedError(f"{self._sender} sent a record batch that is no part of message {self._key}") from None
         message.write(batch.column(0)[0].as_buffer())

@@ -79,9 +79,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield part
         part.replace(path)
     except OSError as error:
-        with suppress(OSError):  # there is nothing to delete if the folder could not be made
-            part.unlink()
         raise disk_error(path.parent, error) from None
+    finally:
+        with suppress(OSError):  # it has been renamed, or could not be made
+            part.unlink()
 
 
 def check_writable(folder: Path) -> None:

@@ -120,7 +120,10 @@ def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -
     result: dict[str, object] = {}
     low, high = finished.config.kmeans_with_data.interval
     if "total" in opened:
-        inertia, values = float(fixed.decode(opened["total"])[0]), policy.layout.total_rows * policy.layout.total_features
+        inertia, values = (
+            float(fixed.decode(opened["total"])[0]),
+            policy.layout.total_rows * policy.layout.total_features,
+        )
         slack = _SLACK * values * max(1.0, abs(low), abs(high))
         _refuse_unless(-slack <= inertia <= values * (high - low) ** 2 + slack, finished.config, "inertia")
         result["inertia"] = max(0.0, inertia)
@@ -138,8 +141,8 @@ def _refuse_unless(possible: bool, config: JobConfig, what: str) -> None:
     """Refuse a result that no rows in their interval have: a share, or randomness that made it, is not right."""
     if not possible:
         raise RefusedError(
-            f"the opened {what} of run {config.run!r} cannot be those of rows in the interval: a share or a triple store "
-            f"of {' or '.join(config.parties)} is damaged or does not follow the protocol; nothing was written"
+            f"the opened {what} of run {config.run!r} cannot be those of rows in the interval: a share or a triple "
+            f"store of {' or '.join(config.parties)} is damaged or does not follow the protocol"
         )
 
 

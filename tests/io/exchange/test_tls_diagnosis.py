@@ -79,7 +79,8 @@ def test_no_copy_of_the_key_is_written_while_a_cause_is_looked_for(
     written: list[str] = []
     monkeypatch.setattr(Path, "write_bytes", lambda path, _: written.append(str(path)))
     with gateway_of(PAYCO, SHOP.certificate, tmp_path / "inbox") as address:
-        assert "refused our certificate" in error_sentence(lambda: put(make_identity("shop", 2), address), CertificateError)
+        sentence = error_sentence(lambda: put(make_identity("shop", 2), address), CertificateError)
+    assert "refused our certificate" in sentence
     assert written == []
 
 

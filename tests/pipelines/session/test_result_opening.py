@@ -41,9 +41,8 @@ def test_impossible_results_are_refused(tmp_path: Path, method: str, what: str, 
     job = {"layout": "vertical", "clusters": 2, "max_iter": 1, "normalise": {"method": method}, "reveal": reveal}
     config = make_world_without_stores(tmp_path, parts, job)["payco"]
     policy = policy_of(config, Layout(True, (ROWS, ROWS), (2, 1), ROWS), config.required_kmeans.reveal)
-    finished = FinishedRun(
-        config, NO_JOB, 1, Scaling((0.0, 0.0), (1.0, 1.0)), ("a", "b"), None, TableEncoding.from_json({"fields": [], "means": []})
-    )
+    unscaled, encoding = Scaling((0.0, 0.0), (1.0, 1.0)), TableEncoding.from_json({"fields": [], "means": []})
+    finished = FinishedRun(config, NO_JOB, 1, unscaled, ("a", "b"), None, encoding)
     opened = {what: fixed.encode(np.full((2, 2) if what == "centroids" else (1,), value))}
     if possible:
         assert _write_opened(finished, policy, opened)
