@@ -7,6 +7,9 @@ The choice bits are an LPN sample with regular noise, one hole in each tree, hen
 is 10-local: an output adds ten of the k positions, drawn by AES-CTR under a public key of the round. The sender does
 not wait for the receiver: its message needs its own blocks alone.
 
+The code is the receiver's, the same with every sender: if its base COTs have the same choice bits with all of them, so
+have these. The senders together then see one LPN sample, not several.
+
 | set | trees | k | depth | cost of the best known attack, bits |
 |---|---|---|---|---|
 | MAIN | 1,024 | 2^18 | 12 | 136.8 |
@@ -112,7 +115,7 @@ def _tree_keys(parameters: LpnParameters, session: OtSession, label: str) -> lis
 
 def _encode(parameters: LpnParameters, session: OtSession, label: str, secret: Blocks, out: Blocks) -> None:
     start = 0
-    for draws in _draw_indices(session.public(f"{label} code"), len(out)):
+    for draws in _draw_indices(session.receiver_public(f"{label} code"), len(out)):
         add_encoded(secret, draws, parameters.secret_bits, out[start : start + len(draws)])
         start += len(draws)
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.schemas.arrays import Arrays, to_batch, write_stream
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch, write_stream
 from veilmeans.schemas.errors import StorageError
 
 
@@ -46,6 +46,12 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     """Write arrays atomically as an Arrow IPC stream, which can be memory-mapped."""
     with atomic_write(path) as part, pa.OSFile(str(part), "wb") as file:
         write_stream(to_batch(arrays), file)
+
+
+def map_arrays(path: Path) -> dict[str, Array]:
+    """Map the arrays of a file that `write_arrays` wrote."""
+    with pa.memory_map(str(path)) as source:
+        return from_stream(source)
 
 
 def disk_error(folder: Path, error: OSError) -> StorageError:

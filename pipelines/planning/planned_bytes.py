@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.dealer import corrected_parts
 from veilmeans.transforms.offline.traced_job import JobStep, Needs, TracedJob
 from veilmeans.transforms.rounds.trace import StageTrace
+
+if TYPE_CHECKING:
+    from veilmeans.pipelines.planning.planned_ot import MadeStore
 
 _TAG = 64  # bytes of the tag before the arrays of a checkpoint (`io.storage.checkpoints`)
 _UNITS = {"Mul": "products", "MatMul": "words", "Operand": "words"}
@@ -52,21 +56,30 @@ def _group_equal_shards(traced: TracedJob, iterations: int) -> Iterator[tuple[in
 def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePlan:
     """Plan the triple store of the party with this index. A shard for which nothing is dealt has an empty file."""
     runs, iterations = config.required_triples.runs, store_iterations(config)
-    groups = list(_group_equal_shards(traced, iterations))
+    groups = [(shard, at, runs * count) for shard, at, count in _group_equal_shards(traced, iterations)]
     has_ciphertexts = any(traced.ciphertext_needs(shard, iteration) for shard, iteration, _ in groups)
+    store = None if config.provider == "dealer" else _made_store(config, traced, groups)
     messages = received = ciphertexts = cipher_bytes = stored = 0
     triples: Counter[str] = Counter()
-    for shard, iteration, shards in groups:
-        count, needs = runs * shards, traced.needs(shard, iteration)
+    for shard, iteration, count in groups:
+        needs, made = traced.needs(shard, iteration), _ciphertext_spec(traced, shard, iteration, party)
         triples += Counter({name: count * n for name, n in _count_triples(party, needs).items()})
-        dealt, made = _spec(corrected_parts(party, needs)), _ciphertext_spec(traced, shard, iteration, party)
-        messages += count * bool(dealt)
-        received += count * payload_size(dealt) * bool(dealt)
+        kept = _spec(corrected_parts(party, needs)) if store is None else store.stored(party, needs)
+        messages += count * bool(kept)
+        received += count * payload_size(kept) * bool(kept)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
         cipher_bytes += count * payload_size(made) * bool(made)
-        stored += count * (payload_size(dealt) + TAG_SIZE + (payload_size(made) + TAG_SIZE) * has_ciphertexts)
+        stored += count * (payload_size(kept) + TAG_SIZE + (payload_size(made) + TAG_SIZE) * has_ciphertexts)
     counts = tuple(TripleCount(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
-    return OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
+    plan = OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
+    return plan if store is None else store.planned(plan, party)
+
+
+def _made_store(config: JobConfig, traced: TracedJob, groups: list[tuple[int, int, int]]) -> "MadeStore":
+    """The store that the parties make themselves. Its import brings numba, which other plans do without."""
+    from veilmeans.pipelines.planning.planned_ot import MadeStore
+
+    return MadeStore(config, traced, tuple(groups))
 
 
 def _count_triples(party: int, needs: Needs) -> Counter[str]:

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, SelectedEngine, Traffic
@@ -21,6 +22,8 @@ from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.config import JobConfig
 
 _CONFIGURED_RUN = "."
+_MADE = {"extend": "OTs", "correct": "corrections of OTs", "operands": "Enc(U)", "responses": "Enc(U·V + R)"}
+"""The rounds of making a store without a dealer; those that are not here are of the set-up."""
 _WHEN_OPENED = {"before": "before the first iteration", "iteration": "in each iteration", "end": "at the end"}
 
 
@@ -155,7 +158,7 @@ def _peer_table(plan: JobPlan) -> list[RenderableType]:
 def _disk_table(plan: JobPlan) -> Table:
     table = _number_table("what", "size", title="offline, and on disk")
     if plan.offline is not None:
-        _add_offline_rows(table, plan.offline)
+        _add_offline_rows(table, plan.offline, plan.links)
         table.add_section()
     labels = {"store": "triple store", "prepared": "prepared data, about"}
     labels |= {"inbox": "inbox at its largest, about", "total": "total on disk, about"}
@@ -164,13 +167,33 @@ def _disk_table(plan: JobPlan) -> Table:
     return table
 
 
-def _add_offline_rows(table: Table, offline: OfflinePlan) -> None:
+def _add_offline_rows(table: Table, offline: OfflinePlan, links: Mapping[str, Link]) -> None:
     runs = f"{offline.runs:,} run{'s' * (offline.runs != 1)} of {offline.iterations:,} iterations"
-    table.add_row(f"from {offline.dealer or 'the dealer'}, for {runs}", format_size(offline.bytes_received))
+    if offline.provider == "dealer":
+        table.add_row(f"from {offline.dealer or 'the dealer'}, for {runs}", format_size(offline.bytes_received))
+    else:
+        _add_made_rows(table, offline, links, runs)
     for each in offline.triples:
         table.add_row(f"  {each.kind}", f"{each.count:,} {each.unit}")
     if offline.ciphertexts:
         table.add_row(f"ciphertexts made here: {offline.ciphertexts:,}", format_size(offline.cipher_bytes))
+
+
+def _add_made_rows(table: Table, offline: OfflinePlan, links: Mapping[str, Link], runs: str) -> None:
+    """The rounds of making a store without a dealer; those of the set-up together."""
+    sizes = f"{format_size(offline.bytes_sent)} sent, {format_size(offline.bytes_received)} received"
+    table.add_row(f"made by {offline.provider} in {offline.rounds} rounds, for {runs}", sizes)
+    sums: dict[str, list[int]] = {}
+    for each in offline.made:
+        sent_received = sums.setdefault(_MADE.get(each.name, "set-up"), [0, 0])
+        sent_received[0] += each.bytes_sent
+        sent_received[1] += each.bytes_received
+    for name, (sent, received) in sums.items():
+        table.add_row(f"  {name}", f"{format_size(sent)}, {format_size(received)}")
+    seconds = [f"{_link_name(name)} {format_seconds(offline.seconds_on(link))} s" for name, link in links.items()]
+    table.add_row("  on a link", ", ".join(seconds))
+    table.add_row(f"  computing {offline.cots:,} OTs, about", f"{format_seconds(offline.computing)} s")
+    table.add_row("  on disk meanwhile, about", format_size(offline.bytes_making))
 
 
 def _engine_table(engines: Sequence[SelectedEngine]) -> Table:

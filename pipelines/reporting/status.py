@@ -26,7 +26,7 @@ def _store_state(config: JobConfig) -> str:
     try:
         store = TripleStore.open(config.store_folder)
     except StorageError:
-        return "not made: run `veilmeans offline` at every party and the dealer"
+        return f"not made: run `veilmeans offline` at every party{' and the dealer' if config.dealer else ''}"
     runs, iterations = store.manifest.runs, store.manifest.iterations
     return f"{store.runs_left():,} of {runs:,} runs left, {iterations:,} iterations each"
 

@@ -68,4 +68,7 @@ def check_ids(party: str, sent: Mapping[str, Terms], received: Mapping[str, Term
 def agreed_terms(config: JobConfig, command: Command) -> dict[str, Any]:
     """The fields that every member of a handshake must have alike, by the names they have in a configuration."""
     vertical = config.kmeans is None or config.kmeans.vertical
-    return {"protocol version": PROTOCOL_VERSION, **agreed_fields(config, command, vertical)}
+    fields = agreed_fields(config, command, vertical)
+    if "triples.provider" in fields:  # left out and spelled out are alike
+        fields["triples.provider"] = config.provider
+    return {"protocol version": PROTOCOL_VERSION, **fields}

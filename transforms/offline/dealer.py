@@ -28,7 +28,7 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.traced_job import Needs, TracedJob
 from veilmeans.transforms.rounds.executor import CountStage
 from veilmeans.transforms.rounds.protocol import Inbox
-from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage, shard_sent
+from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, count_stage, shard_sent
 
 StoreShard = tuple[int, int, int]
 """Run number, iteration, shard."""
@@ -88,7 +88,7 @@ class DealShards:
             for name, array in corrections.items():
                 count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
         count(_CORRECTIONS, metrics)
-        shard_sent(iteration, "offline", shard, 0)
+        shard_sent(iteration, OFFLINE, shard, 0)
         yield len(dealt)
 
     def _send(self, key: MessageKey, corrections: Arrays, metrics: StageMetrics) -> None:
@@ -131,7 +131,7 @@ class ReceiveShards:
 
     def process(self, store_shard: StoreShard, count: CountStage = count_stage) -> Iterator[int]:
         number, iteration, shard = store_shard
-        shard_sent(iteration, "offline", shard, 0)
+        shard_sent(iteration, OFFLINE, shard, 0)
         if self.store.has_corrections(number, iteration, shard):
             return
         expected = expected_corrections(self.config.me.index, self.plan.needs(shard, iteration))

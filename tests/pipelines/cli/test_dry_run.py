@@ -1,6 +1,7 @@
 """`--dry-run` of every command that changes something: it prints what would be done, and refuses the same mistakes."""
 
 import json
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -250,6 +251,24 @@ def test_offline(tmp_path: Path, products: str) -> None:
     got = {name: outputs[name].split("would get from notary: ")[1].split(" (")[0] for name in ("payco", "shop")}
     for name, amount in got.items():
         assert f"would send {name}: {amount} (" in outputs["notary"]
+
+
+@pytest.mark.parametrize("provider", ["ot", "iknp"])
+def test_offline_without_a_dealer(tmp_path: Path, provider: str) -> None:
+    job = {"layout": "vertical", "rows": 90, "features": {"payco": 2, "shop": 1}, "clusters": 3, "products": "beaver"}
+    configs = make_configs(tmp_path, triples={"store": "october", "provider": provider}, kmeans=job)
+    outputs = {
+        name: dry_run(tmp_path, "offline", "-c", str(write_config(config, tmp_path / f"{name}.yaml")))
+        for name, config in configs.items()
+    }
+    sent, received = (
+        re.search(r"would send (.*) and get (.*) in [57] rounds", outputs[name]) for name in ("payco", "shop")
+    )
+    assert sent and received and sent.groups() == received.groups()[::-1]
+    for name, config in configs.items():
+        assert f"made by themselves ({provider}) for payco, shop" in outputs[name]
+        assert f"below {config.store_folder}, with a seed" in outputs[name]
+        assert ("trees: " in outputs[name]) == (provider == "ot")
 
 
 def test_offline_with_mistakes(tmp_path: Path, ended: Ended) -> None:
