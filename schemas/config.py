@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.config_fields import (
     AGREED_BY_ALL,
     AGREED_IN_RUNS,
@@ -166,8 +167,9 @@ class JobConfig(ConfigSection):
     def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
-        if self.run.startswith("store-"):
-            raise ValueError("run: must not begin with 'store-', which names the runs of `veilmeans offline`")
+        for prefix, command in ((STORE_RUN, "offline"), ("open-", "reveal")):
+            if self.run.startswith(prefix):
+                raise ValueError(f"run: must not begin with '{prefix}', which names the runs of `veilmeans {command}`")
         if self.dealer in self.parties:
             raise ValueError("dealer: must not be one of the parties: it knows all masks")
         members = {*self.parties, self.dealer} - {None}
@@ -288,7 +290,7 @@ class JobConfig(ConfigSection):
 
     def offline(self) -> "JobConfig":
         """The same configuration for making the store, whose name takes the run's place in every address."""
-        return self.model_copy(update={"run": f"store-{self.required_triples.store}"})
+        return self.model_copy(update={"run": f"{STORE_RUN}{self.required_triples.store}"})
 
     @property
     def scratch_root(self) -> str:

@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.storage.atomic_files import write_json
-from veilmeans.schemas.address import Address
+from veilmeans.schemas.address import STORE_RUN, Address
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms, first_difference
 from veilmeans.schemas.message import MessageKey
@@ -94,9 +94,9 @@ def check_bound_terms(folder: RunFolder, me: str, terms: Mapping[str, Terms]) ->
     """Refuse a run that is bound to other terms or other data of this party."""
     for peer, mine in terms.items():
         bound = _read_terms(folder, me, peer) if folder.terms(me, peer).exists() else None
-        if bound is not None and bound.to_dict() != json.loads(json.dumps(mine.to_dict())):
+        if bound is not None and bound.bound() != json.loads(json.dumps(mine.bound())):
             what = first_difference(mine, bound, "the start of this run") or "the data or the job have changed since"
-            new = "triples.store" if folder.run.startswith("store-") else "run id"
+            new = "triples.store" if folder.run.startswith(STORE_RUN) else "run id"
             raise HandshakeError(f"run {folder.run!r} was begun before on other terms ({what}): choose a new {new}")
 
 
@@ -181,5 +181,5 @@ def _encode(terms: Terms) -> bytes:
 def _parse(peer: str, text: NDArray[np.uint8] | None) -> Terms:
     try:
         return Terms.from_dict(peer, json.loads(b"" if text is None else text.tobytes()))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None

@@ -72,16 +72,23 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, which then replaces `path`; two writers at once do not disturb each other."""
+    """Yield a path to write to, which then replaces `path`; two writers at once do not disturb each other.
+
+    A new file is for this user only; one that is replaced keeps its mode.
+    """
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    make_private_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part.touch(mode=0o600, exist_ok=False)
+        if path.exists():
+            part.chmod(path.stat().st_mode & 0o777)
         yield part
         part.replace(path)
     except OSError as error:
-        with suppress(OSError):  # there is nothing to delete if the folder could not be made
-            part.unlink()
         raise disk_error(path.parent, error) from None
+    finally:
+        with suppress(OSError):  # it has been renamed, or could not be made
+            part.unlink()
 
 
 def check_writable(folder: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from veilmeans.pipelines.cli.app import Dealer, DryRun, app, config_app
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.errors import ConfigError
 
 _LAYOUT_HELP = "vertical (default): same rows, own columns; horizontal: same columns, own rows"
@@ -191,7 +191,7 @@ class _Asker:
         self.consents = consents
 
     def __call__(self, table: Table, question: str) -> None:
-        Console().print(table)
+        Terminal().print(table)
         if not self.consents and not self._confirmed(question):
             raise ConfigError("no consent, so nothing was written; --yes consents without a question")
 

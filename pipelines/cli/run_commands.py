@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from veilmeans.pipelines.cli.app import BEAM_FLAGS, EXIT_CODES, Config, DryRun, app
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.config import JobConfig, load_config
 
 _JSON_HELP = "write the plan as JSON to this file, too (-: print only JSON)"
@@ -25,7 +25,7 @@ def inspect(config: Config) -> None:
     from veilmeans.pipelines.configure.data_summary import show_data
 
     advice = advise(settings, config)
-    Console().print(show_data(advice.config, advice.scan, advice.model))
+    Terminal().print(show_data(advice.config, advice.scan, advice.model))
     typer.echo(advice.text())
 
 
@@ -75,10 +75,11 @@ def results(
     settings = load_config(config)
     from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv
 
-    show_results(settings, Console())
+    show_results(settings, Terminal())
     if csv is not None:
-        write_assignments_csv(settings, csv)
-        typer.echo(f"wrote {csv}")
+        escaped = write_assignments_csv(settings, csv)
+        note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""
+        typer.echo(f"wrote {csv}{note}{escaped if escaped else ''}")
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
@@ -124,7 +125,7 @@ def _show_plan(settings: JobConfig, predicts: bool) -> None:
     from veilmeans.pipelines.session.kmeans_from_config import check_command
 
     check_command(settings, predicts)
-    Console().print(show_plan(plan_train(settings)))
+    Terminal().print(show_plan(plan_train(settings)))
 
 
 def _print_results(config: Path, settings: JobConfig, folder: Path) -> None:
@@ -177,7 +178,7 @@ def status(config: Config) -> None:
     settings = load_config(config)
     from veilmeans.pipelines.reporting.status import show_status
 
-    Console().print(show_status(settings))
+    Terminal().print(show_status(settings))
 
 
 @app.command()

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import check_writable
@@ -22,6 +21,7 @@ from veilmeans.pipelines.configure.config_template import TemplateValues, write_
 from veilmeans.pipelines.local import demo_data
 from veilmeans.pipelines.local.demo_data import KINDS, Transactions, scaled
 from veilmeans.pipelines.local.party_processes import free_ports, run_parties
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import load_config
@@ -37,7 +37,7 @@ SEED = 3
 
 def run_demo(folder: Path, rows: int, exchange: str) -> None:
     """Write the parties' files, run their commands, compare the result with plaintext, and print it."""
-    console = Console()
+    console = Terminal()
     transactions = write_demo(folder, rows, exchange)
     columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
     console.print(f"{rows:,} transactions × {sum(FEATURES.values())} features ({columns}); exchange by {exchange}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
+from veilmeans.io.storage.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
 from veilmeans.pipelines.session.kmeans_from_config import (
@@ -68,7 +69,7 @@ def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePla
         received += count * payload_size(kept) * bool(kept)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
         cipher_bytes += count * payload_size(made) * bool(made)
-        stored += count * (payload_size(kept) + payload_size(made) * has_ciphertexts)
+        stored += count * (payload_size(kept) + TAG_SIZE + (payload_size(made) + TAG_SIZE) * has_ciphertexts)
     counts = tuple(TripleCount(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
     plan = OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
     return plan if store is None else store.planned(plan, party)

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from veilmeans.io.exchange.link_shaping import Link
@@ -18,6 +18,7 @@ from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, Selec
 from veilmeans.pipelines.planning.plan_vs_run import MEASURED_TIMES, PlanVsRun, StepTotals, compare_with_run
 from veilmeans.pipelines.planning.units import format_number, format_seconds, format_size
 from veilmeans.pipelines.reporting.step_graph import graph_rows
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.config import JobConfig
 
 _CONFIGURED_RUN = "."
@@ -34,7 +35,7 @@ def run_plan(config: JobConfig, json_file: str | None, run: str | None) -> None:
         return
     if json_file is not None:
         write_json(Path(json_file), plan.to_json())
-    Console().print(show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan))
+    Terminal().print(show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan))
 
 
 def show_comparison(compared: PlanVsRun) -> RenderableType:

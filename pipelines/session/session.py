@@ -10,7 +10,7 @@ import numpy as np
 from veilmeans.crypto import prg
 from veilmeans.io.exchange.connections import open_exchange, running_job
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.storage.atomic_files import disk_error
+from veilmeans.io.storage.atomic_files import make_private_folder
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
@@ -22,16 +22,14 @@ FAREWELL = "farewell"
 
 
 @contextmanager
-def open_session(config: JobConfig) -> Iterator[Exchange]:
-    """Open the party's gateway and connect its exchange, for as long as the job runs."""
-    try:
-        config.run_folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise disk_error(config.run_folder.path, error) from None
-    with running_job(config):
-        exchange = open_exchange(config)
-        exchange.forget_refusal(config.run)
-        yield exchange
+def open_session(config: JobConfig, *others: str) -> Iterator[Exchange]:
+    """Open the party's gateway and connect its exchange, for as long as the job runs.
+
+    `others`: runs to which the job's messages belong beside the configured one.
+    """
+    make_private_folder(config.run_folder.path)
+    with running_job(config, (config.run, *others)):
+        yield open_exchange(config)
 
 
 def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
@@ -62,7 +60,7 @@ def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, ex
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
         return False
-    config.run_folder.farewell.touch()
+    config.run_folder.farewell.touch(mode=0o600)
     exchange.drop_messages(config.run, before=iteration)
     return True
 

@@ -171,6 +171,7 @@ REFUSED: list[tuple[Raw, str]] = [
     ({"run": "../x"}, "run"),
     ({"run": "x" * 81}, "run"),
     ({"run": "store-october"}, "run"),
+    ({"run": "open-spring.reveal"}, "run"),
     ({"parties": "payco"}, "parties"),
     ({"parties": ["payco"]}, "parties"),
     ({"parties": ["payco", "a/b"]}, "parties"),
