@@ -12,7 +12,10 @@ corrections are counted under the stages that will use them (seeds and public ke
 """
 
 import json
+import logging
 import time
+from collections.abc import Mapping
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -20,7 +23,13 @@ import numpy as np
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms, stored_terms
+from veilmeans.io.exchange.handshake import (
+    COMPLETE,
+    check_bound_terms,
+    exchange_terms,
+    refusing_messages,
+    stored_terms,
+)
 from veilmeans.io.exchange.link_shaping import LAN, WAN
 from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import make_own_keys, store_peer_key
@@ -38,7 +47,7 @@ from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_st
 from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.errors import HandshakeError, RefusedError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
@@ -51,6 +60,7 @@ from veilmeans.transforms.products.engine_parameters import ChosenEngines
 from veilmeans.transforms.rounds.executor import StageCosts
 
 _STAGE = "offline.key"
+log = logging.getLogger(__name__)
 
 
 def exchange_keys(exchange: Exchange, config: JobConfig, cipher: SchemeParameters) -> None:
@@ -118,7 +128,7 @@ def _exchanged(made: OfflinePlan) -> list[str]:
 
 def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the configured triple store. Safe to rerun: it resumes where it stopped."""
-    terms = check_offline(config)
+    terms, run = check_offline(config), config
     config = config.offline()
     heard = stored_terms(config.run_folder, config.party, terms)
     if heard is not None and farewell_received(config):
@@ -126,7 +136,8 @@ def run_offline(config: JobConfig) -> Manifest:
         chosen = agree_on_engines(config, terms, heard)
         return manifest_of(config, traced_job(config, chosen), chosen)
     with open_session(config) as exchange:
-        heard = exchange_terms(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
+        check, timeout = partial(_refuse_lost_store, exchange, run), config.exchange.timeout_s
+        heard = exchange_terms(exchange, config.party, config.run, terms, config.run_folder, timeout, check)
         chosen = agree_on_engines(config, terms, heard)
         plan = traced_job(config, chosen)
         manifest = manifest_of(config, plan, chosen)
@@ -138,6 +149,30 @@ def run_offline(config: JobConfig) -> Manifest:
             delete_dealer_seeds(config)
         costs.end()
     return manifest
+
+
+def make_missing_store(config: JobConfig) -> None:
+    """Make the triple store of a run that is about to begin, with the other parties, who do the same."""
+    store, peers = config.required_triples.store, ", ".join(config.peers)
+    log.info("there is no triple store %r yet: making it with %s (as `veilmeans offline` does)", store, peers)
+    run_offline(config)
+
+
+def _refuse_lost_store(exchange: Exchange, config: JobConfig, heard: Mapping[str, Terms]) -> None:
+    """Refuse to begin a store that a peer has made with us already: what we have lost cannot be made again.
+
+    The peer has begun the run and waits for our terms: it gets some that say the same.
+    """
+    complete = [peer for peer, terms in heard.items() if terms.announced.get(COMPLETE)]
+    if complete:
+        store = config.required_triples.store
+        lost = {**agreed_terms(config, config.required_kmeans.command), "triples.store": f"{store} (lost)"}
+        exchange.drop_messages(config.offline().run)
+        deliver_now(exchange, refusing_messages(config.run, config.party, complete, lost))
+        raise HandshakeError(
+            f"the triple store {store!r} is complete at {', '.join(complete)} and missing here: choose a new "
+            "triples.store at all parties, then start all again"
+        )
 
 
 def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:

@@ -17,7 +17,7 @@ have these. The senders together then see one LPN sample, not several.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -60,6 +60,10 @@ class LpnParameters:
     def trees_for(self, count: int) -> int:
         """Trees with at least `count` leaves: a round may make fewer COTs, which are a shorter LPN sample."""
         return -(-count // (1 << self.depth))
+
+    def cut_to(self, count: int) -> "LpnParameters":
+        """The same set with the trees of `count` COTs: a shorter LPN sample, for which fewer base COTs are needed."""
+        return replace(self, trees=self.trees_for(count))
 
     def message_shape(self, count: int) -> tuple[int, int, int]:
         """The sender's message: a block for each layer of each tree."""

@@ -12,8 +12,8 @@ party that reruns a bound run needs no second handshake.
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 _GRACE = 3.0  # seconds for which differing terms are read again: they may be older than the peer's correction
 _PAUSE = 0.2
+COMPLETE = "complete"  # announced of a run that this party has completed
 _TERMS, _CONFIRMATION = 0, 1  # the shard numbers under which the two messages of a handshake are sent
 
 
@@ -69,6 +70,24 @@ def stored_terms(folder: RunFolder, me: str, peers: Mapping[str, object]) -> dic
     if not all(folder.terms(peer, me).exists() for peer in peers):
         return None
     return {peer: _read_terms(folder, peer, me) for peer in peers}
+
+
+def completion_messages(folder: RunFolder, me: str, peers: Iterable[str]) -> list[Outgoing]:
+    """The terms of a bound run once more, with the mark COMPLETE: only a peer that begins the run afresh reads them."""
+    if not all(folder.terms(me, peer).exists() for peer in peers):
+        return []
+    mine = {peer: _read_terms(folder, me, peer) for peer in peers}
+    marked = {peer: replace(each, announced={**each.announced, COMPLETE: True}) for peer, each in mine.items()}
+    return [terms_message(_key(folder.run, _TERMS, me, peer), each) for peer, each in marked.items()]
+
+
+def refusing_messages(run: str, me: str, peers: Iterable[str], agreed: Mapping[str, object]) -> list[Outgoing]:
+    """Terms with which no peer agrees: they end the peers' handshakes of this run, with the field that differs."""
+    return [terms_message(_key(run, _TERMS, me, peer), Terms(agreed)) for peer in peers]
+
+
+def _key(run: str, number: int, sender: str, recipient: str) -> MessageKey:
+    return MessageKey(Address(run, 0, HANDSHAKE, number), sender, recipient)
 
 
 def check_bound_terms(folder: RunFolder, me: str, terms: Mapping[str, Terms]) -> None:
@@ -135,10 +154,10 @@ class _Handshake:
             raise HandshakeError(f"{peer} has begun this run on other terms of ours: choose a new run id")
 
     def _to(self, peer: str, number: int) -> MessageKey:
-        return MessageKey(Address(self.run, 0, HANDSHAKE, number), self.me, peer)
+        return _key(self.run, number, self.me, peer)
 
     def _from(self, peer: str, number: int) -> MessageKey:
-        return MessageKey(Address(self.run, 0, HANDSHAKE, number), peer, self.me)
+        return _key(self.run, number, peer, self.me)
 
 
 def terms_message(key: MessageKey, terms: Terms) -> Outgoing:

@@ -50,9 +50,10 @@ def plan(
 def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Take part in K-means with the other parties.
 
-    Every party runs it at the same time, after `veilmeans offline`. It reads kmeans.data, agrees with the others on
-    every parameter, iterates on shares with a checkpoint after each iteration, and opens the results that kmeans.reveal
-    names. Safe to rerun: it resumes where it stopped. Unknown flags go to Beam.
+    Every party runs it at the same time. It reads kmeans.data, makes the triple store with the others if there is none
+    (a dealer's is made by `veilmeans offline` before), agrees with them on every parameter, iterates on shares with a
+    checkpoint after each iteration, and opens the results that kmeans.reveal names. Safe to rerun: it resumes where it
+    stopped. Unknown flags go to Beam.
     """
     settings = load_config(config).with_flags(context.args)
     if dry_run:
@@ -83,10 +84,11 @@ def results(
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
 def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
-    """Make the triple store of a run with the dealer, before `train`.
+    """Make the triple store of a run ahead of time; with a dealer, always.
 
-    Every party and the dealer run it at the same time. It depends on shapes and never on data. Safe to rerun: it
-    resumes where it stopped. Unknown flags go to Beam.
+    Every party and the dealer, if there is one, run it at the same time. It depends on shapes and never on data.
+    Without a dealer `train` and `predict` do the same, if it was not done before. Safe to rerun: it resumes where it
+    stopped. Unknown flags go to Beam.
     """
     settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.offline import dry_offline, run_offline
@@ -103,9 +105,10 @@ def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> 
 def predict(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Assign new rows to the clusters of a trained model.
 
-    Its configuration is written by `veilmeans config predict`; every party runs it, after `veilmeans offline` with the
-    same configuration. New rows are encoded and scaled exactly as the trained ones. The centroids stay shares; the
-    rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes where it stopped.
+    Its configuration is written by `veilmeans config predict`; every party runs it, with a dealer after `veilmeans
+    offline` with the same configuration. New rows are encoded and scaled exactly as the trained ones. The centroids
+    stay shares; the rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes
+    where it stopped.
     """
     settings = load_config(config).with_flags(context.args)
     if dry_run:

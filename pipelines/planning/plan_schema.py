@@ -11,7 +11,8 @@ exact, unless it says otherwise, and but for the lengths of column names, which 
   party, run, peers   whose plan it is
   job                 layout, rows, columns, clusters, model (of a prediction), max_iter, tol, shards, column_shards,
                       runner, rounds ("one_call": one call an iteration; "stages": a Beam stage for each round),
-                      compare_bits, compared_bits, assignment ("pairs", "tree"), radices (of a comparison's rounds)
+                      compare_bits, compared_bits, assignment ("pairs", "tree"), radices (of a comparison's rounds),
+                      makes_store (the triple store that the parties make first, if it is missing)
   links               name -> rate_mbps, round_trip_ms
   steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
                       "columns", "one"), when ("once", "iteration", "later": in each iteration but the first, "last":
@@ -22,10 +23,11 @@ exact, unless it says otherwise, and but for the lengths of column names, which 
   offline             runs, iterations, provider ("dealer", "ot", "iknp"), dealer, messages, bytes_received, bytes_sent,
                       triples (kind, unit, count), ciphertexts, cipher_bytes, bytes_stored (files of the triple store),
                       seconds (by link); without a dealer made (name of the round as in the store's report, messages,
-                      bytes_sent, bytes_received), rounds (that wait for each other), cots (correlated OTs both ways),
-                      computing (processor seconds for them, estimated) and bytes_making (files that are deleted when
-                      the store is complete, at their largest, estimated); all for the complete triple store. The
-                      dealer's messages are received, the others' sent
+                      bytes_sent, bytes_received), rounds (that wait for each other), passes (over all places, after
+                      the set-up), cots (correlated OTs both ways), computing (processor seconds for them, estimated)
+                      and bytes_making (files that are deleted when the store is complete, at their largest,
+                      estimated); all for the complete triple store. The dealer's messages are received, the others'
+                      sent
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
   engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes and,
                       without a dealer, offline_seconds, offline_sent of one iteration, by the cost model; empty where

@@ -99,8 +99,10 @@ def _heading(plan: JobPlan) -> list[str]:
         f"{_link_name(name)} {format_number(link.rate / 125e3)} Mbit/s, {format_number(link.round_trip * 1e3)} ms"
         for name, link in plan.links.items()
     ]
+    first = f"no triple store {job['makes_store']!r} yet: the run makes it first (`veilmeans offline`: ahead of time)"
     return [
         f"{plan.party} in run {plan.run!r} with {', '.join(plan.peers)}",
+        *([first] if job["makes_store"] else []),
         f"{job['rows']:,} rows × {job['columns']:,} columns, {job['layout']}; {job['clusters']:,} clusters, {what}",
         f"row shards: {job['shards']:,}, column shards: {job['column_shards']:,}; on {job['runner']}, {how}",
         f"comparisons use {job['compared_bits']} of {job['compare_bits']} bits; assignment by {job['assignment']}",

@@ -38,6 +38,12 @@ def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
     return hmac.digest(key, digest + job.encode(), "sha256").hex()
 
 
+def farewells(config: JobConfig, iteration: int) -> list[Outgoing]:
+    """This party's farewell to each peer."""
+    where, nothing = Address(config.run, iteration, FAREWELL, 0), {"done": np.ones(1, np.uint8)}
+    return [Outgoing.of(MessageKey(where, config.party, peer), nothing) for peer in config.peers]
+
+
 def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, extra_timeout_s: float = 0.0) -> bool:
     """Exchange farewells with all peers, then drop the run's messages; return whether all peers have said farewell.
 
@@ -45,10 +51,9 @@ def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, ex
     peer may be busy for longer than configured.
     """
     where = Address(config.run, iteration, FAREWELL, 0)
-    nothing = {"done": np.ones(1, np.uint8)}
-    for peer in config.peers:
+    for message in farewells(config, iteration):
         with suppress(PeerError):  # a peer that heard us before may be gone; then its own farewell is here
-            deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), nothing)])
+            deliver_now(exchange, [message])
     try:
         for peer in config.peers:
             get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s + extra_timeout_s)

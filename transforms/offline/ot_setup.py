@@ -31,6 +31,8 @@ from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, without
 
 Provider = Literal["ot", "iknp"]
+_START = SETUP.cut_to(MAIN.base)
+"""The set of the set-up round, which makes the base of the first main round."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class OtSetup:
     store: str
     places: int
     provider: Provider = "ot"
-    setup: LpnParameters = SETUP
+    setup: LpnParameters = _START
     main: LpnParameters = MAIN
 
     def protocol(self) -> Protocol:

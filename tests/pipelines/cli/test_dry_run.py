@@ -81,7 +81,7 @@ def test_keys(tmp_path: Path, ended: Ended) -> None:
 def test_init(tmp_path: Path, ended: Ended) -> None:
     line = ["init", "--out", str(tmp_path / "trial"), "--parties", "a,b,c"]
     output = dry_run(tmp_path, *line, "--separate")
-    assert output.splitlines() == [f"would write {tmp_path}/trial/{name}/config.yaml" for name in (*"abc", "dealer")]
+    assert output.splitlines() == [f"would write {tmp_path}/trial/{name}/config.yaml" for name in "abc"]
     listed = dry_run(tmp_path, *line).splitlines()
     wrong = ["init", "--out", str(tmp_path / "wrong"), "--parties", "a,a"]
     dry = ended(*wrong, "--dry-run")
@@ -118,8 +118,8 @@ def test_files_between_companies(tmp_path: Path, ended: Ended) -> None:
 
 def test_set_and_fill(tmp_path: Path, ended: Ended) -> None:
     ended("init", "--out", str(tmp_path))
-    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop", "dealer")}
-    for name in ("payco", "shop"):
+    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop")}
+    for name in files:
         (tmp_path / name / "data.csv").write_text("id,a\n" + "".join(f"{i},{i * i}\n" for i in range(7)))
     every = [part for file in files.values() for part in ("--config", file)]
     shown = dry_run(tmp_path, "config", "fill", *every)
@@ -161,7 +161,7 @@ def config(tmp_path: Path) -> JobConfig:
         "max_iter": 2,
         "reveal": {"assignments": ["shop"], "centroids": ["payco"]},
     }
-    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16})["payco"]
+    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16}, dealer="notary")["payco"]
 
 
 def written(config: JobConfig, folder: Path, **fields: Any) -> str:
@@ -264,7 +264,9 @@ def test_offline_without_a_dealer(tmp_path: Path, provider: str) -> None:
     sent, received = (
         re.search(r"would send (.*) and get (.*) in [57] rounds", outputs[name]) for name in ("payco", "shop")
     )
-    assert sent and received and sent.groups() == received.groups()[::-1]
+    assert sent is not None
+    assert received is not None
+    assert sent.groups() == received.groups()[::-1]
     for name, config in configs.items():
         assert f"made by themselves ({provider}) for payco, shop" in outputs[name]
         assert f"below {config.store_folder}, with a seed" in outputs[name]
