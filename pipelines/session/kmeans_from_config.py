@@ -15,7 +15,8 @@ from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
-from veilmeans.transforms.primitives.argmin import METHODS, Argmin, choose_argmin
+from veilmeans.transforms.primitives.argmin import METHODS, Argmin
+from veilmeans.transforms.primitives.argmin_choice import choose_argmin
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 
 _ROOM = 62  # values that are multiplied or truncated stay below 2^62
@@ -124,12 +125,12 @@ def _engines(config: JobConfig, chosen: ChosenEngines) -> EngineParameters:
 
 
 def _assignment(config: JobConfig, layout: Layout) -> Argmin:
-    """The assignment of rows, as configured or as the link has it sooner."""
+    """The assignment of rows, as configured, or as link and provider have it sooner."""
     job, link = config.required_kmeans, Link.from_config(config.link)
     methods = METHODS if job.assignment == "auto" else (job.assignment,)
     comparisons = _comparisons(job, layout)
     shape = job.clusters, layout.total_rows, layout.parties
-    return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods)
+    return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods, config.provider)
 
 
 def _outliers(config: JobConfig, layout: Layout) -> Outliers | None:

@@ -1,7 +1,7 @@
 """Scores and outliers: how far each row is from its own centroid, and the ℓ rows that are farthest.
 
   assign      |x − μ_j|² = D'_j + |x|², and |x|² is a sum of what owners know; the row's own one by its one-hot bits
-              (`primitives.select_by_bits`), with 2f fractional bits; rounded to f where it may be opened
+              (`primitives.bit_injection`), with 2f fractional bits; rounded to f where it may be opened
   outliers    the score's bits, at most 32 from the highest that can be set (`primitives.bit_decomposition`), then a
   threshold   search for the ℓ largest, digit by digit (`primitives.largest`)
   weigh       during training: c_j ∧ ¬outlier, and B2A of these k rows: outliers move no centroid (k-means--)
@@ -25,9 +25,9 @@ from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto.correlations import ProductGroups
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.primitives.argmin import DEALT_SECONDS, ROUND_SECONDS
+from veilmeans.transforms.primitives.argmin_choice import DEALT_SECONDS, ROUND_SECONDS
 from veilmeans.transforms.primitives.bit_decomposition import BitDecomposition, decompose
-from veilmeans.transforms.primitives.bit_injection import b2a
+from veilmeans.transforms.primitives.bit_injection import b2a, select_by_bits
 from veilmeans.transforms.primitives.largest import (
     PLANES,
     Largest,
@@ -39,7 +39,6 @@ from veilmeans.transforms.primitives.largest import (
     threshold,
 )
 from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
-from veilmeans.transforms.primitives.select_by_bits import select_by_bits
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
 from veilmeans.transforms.products.cross_product import shape_from_state
 from veilmeans.transforms.rounds.executor import Step

@@ -17,6 +17,7 @@ from support.parties import NAMES, write_config
 from support.run_results import file_contents
 from support.worlds import (
     BOTH,
+    DEALER,
     World,
     blobs,
     changed_config,
@@ -38,13 +39,13 @@ OUTLIERS = {"outliers": {"count": 3}, "reveal": {**ALL_RESULTS, "scores": BOTH, 
 
 def vertical(folder: Path) -> World:
     parts = tables(blobs(41, 5), list("abcde"), [2], axis=1)
-    return make_world(folder, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB})
+    return make_world(folder, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB}, dealer=DEALER)
 
 
 def horizontal(folder: Path) -> World:
     parts = tables(blobs(41, 3), list("abc"), [17], axis=0)
     job = {"layout": "horizontal", "normalise": {"aggregate": True}, "reveal": ALL_RESULTS, "tol": 1e-9, **JOB}
-    return make_world(folder, parts, job)
+    return make_world(folder, parts, job, dealer=DEALER)
 
 
 def three_parties(folder: Path) -> World:
@@ -52,7 +53,7 @@ def three_parties(folder: Path) -> World:
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
     outliers = {"fraction": 0.1, "during_training": True}
     job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "outliers": ["bank"]}, "outliers": outliers, **JOB}
-    return make_world(folder, parts, job, beam={"rows_per_shard": 17})
+    return make_world(folder, parts, job, beam={"rows_per_shard": 17}, dealer=DEALER)
 
 
 def stage_by_stage(folder: Path) -> World:
@@ -60,7 +61,7 @@ def stage_by_stage(folder: Path) -> World:
     parts = tables(blobs(50, 3), list("abc"), [22], axis=0)
     normalise = {"method": "zscore", "aggregate": True}
     job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", **OUTLIERS, **JOB}
-    world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3})
+    world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3}, dealer=DEALER)
     return world.altered("payco", beam={"rounds": "stages"})
 
 
