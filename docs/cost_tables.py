@@ -151,13 +151,17 @@ def _over(over: Over) -> str:
 
 def _when(step: JobStep) -> str:
     later = {"later": "each iteration but the first", "last": "after the last iteration"}
-    return {"once": "once", "iteration": "each iteration", "end": "at the end", **later}[step.when]
+    return {"once": "once", "iteration": "each iteration", "end": "at the end", "seed": "k − 1 times", **later}[step.when]
 
 
 OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "horizontal, joint `minmax`": (horizontal("minmax"), ("extremes",)),
     "horizontal, joint `zscore`": (horizontal("zscore"), ("moments",)),
     "vertical, `products: he`": ({"products": "he"}, ("encrypt", "distance", "update", "unmask")),
+    "vertical, `init.method: k-means++`": (
+        {"init": {"method": "k-means++"}},
+        tuple(f"seed-{name}" for name in ("distance", "norms", "draw", "nearest", "limit", "choose", "update")),
+    ),
 }
 """Jobs that have other steps than the first example, and which."""
 

@@ -1,6 +1,6 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
-prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ iterations, each with a checkpoint
+prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++] ─▶ iterations, each with a checkpoint
 ─▶ [inertia] ─▶ reveal
 """
 
@@ -19,8 +19,21 @@ from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import drop_messages, newest_checkpoint
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
-from veilmeans.transforms.kmeans.iteration import compute_inertia, mask_operands, write_first_centroids
-from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, first_checkpoint
+from veilmeans.transforms.kmeans.iteration import (
+    choose_centroid,
+    compute_inertia,
+    mask_operands,
+    write_first_centroids,
+    write_first_seeds,
+)
+from veilmeans.transforms.kmeans.party_state import (
+    ALL_SEEDS,
+    PartyJob,
+    by_columns,
+    checkpoints_of,
+    drop_seeds,
+    first_checkpoint,
+)
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
 log = logging.getLogger(__name__)
@@ -39,12 +52,20 @@ def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
     start = time.perf_counter()
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.beam.runner)
     operand = job.steps.operand
+    report, here = RunReport(config.run_folder), BareExecutor(job, context, StageCosts())
     masked = {} if operand is None else run_description(config, job, partial(mask_operands, operand))
     share = initial_centroids_share(ready.job, job.steps.layout, config.me, prepared)
     first = in_memory(*by_columns(job.steps, "mu", share).values())
-    checkpoint = first_checkpoint(own_sum_of_squares(prepared))
-    write_first_centroids(first, checkpoint, BareExecutor(job, context, StageCosts()))
-    RunReport(config.run_folder).add(time.perf_counter() - start, masked)
+    report.add(time.perf_counter() - start, masked)
+    if job.steps.seeding is not None:
+        write_first_seeds(first, here)
+        first = ALL_SEEDS
+        for iteration in range(-job.steps.seeding.times, 0):
+            start = time.perf_counter()
+            describe = partial(choose_centroid, job.steps.seeding)
+            report.add(time.perf_counter() - start, run_description(config, job.at_iteration(iteration), describe))
+    write_first_centroids(first, first_checkpoint(own_sum_of_squares(prepared)), here)
+    drop_seeds(context)
 
 
 def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:

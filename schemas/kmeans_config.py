@@ -86,9 +86,10 @@ class NormaliseConfig(ConfigSection):
 class InitConfig(ConfigSection):
     """The initial centroids."""
 
-    method: Annotated[Literal["random", "indices", "local"], AGREED_IN_TRAINING] = "indices"
+    method: Annotated[Literal["random", "indices", "local", "k-means++"], AGREED_IN_TRAINING] = "indices"
     """random: values drawn from the seed; indices: k rows drawn from the seed, or those in indices; local: each party's
-    own plaintext k-means"""
+    own plaintext k-means; k-means++: a row drawn from the seed, and k − 1 rows chosen secretly, each with a probability
+    proportional to its squared distance to those before; the triple store is made for it, and nothing is opened"""
     seed: Annotated[int, AGREED_IN_TRAINING] = Field(0, ge=0, lt=1 << 63, description="public seed")
     indices: Annotated[tuple[Annotated[int, Field(ge=0)], ...] | None, AGREED_IN_TRAINING] = None
     """method indices: k rows, counted from 0 (horizontal: over all parties' rows in their order)"""
@@ -254,6 +255,11 @@ class KMeansConfig(ConfigSection):
     def iterations(self) -> int:
         """The largest number of times that rows are assigned."""
         return self.max_iter if self.predict is None else 1
+
+    @property
+    def seeds(self) -> int:
+        """The number of centroids that k-means++ chooses: all but the first."""
+        return self.clusters - 1 if self.predict is None and self.init.method == "k-means++" else 0
 
     @property
     def aggregates(self) -> bool:

@@ -17,6 +17,8 @@ ASSIGNMENTS = "assignments"  # shares of the one-hot rows, as an iteration assig
 CENTROIDS = "centroids"  # shares of the centroids; by iteration and column shard
 ENCRYPTED = "encrypted"  # the peers' encrypted centroids; by iteration and column shard
 OPERANDS = "operands"  # the peers' masked matrices; by row shard
+SEEDS = "seeds"  # shares of the centroids that k-means++ has chosen; by their number and column shard
+SEED_WEIGHTS = "seed-weights"  # shares of the rows' weights in k-means++; by the number of centroids and row shard
 OPENED = "opened"  # each row's cluster, opened to this party; by row shard
 
 

@@ -30,6 +30,7 @@ try:
 except ImportError:
     raise ImportError("VeilKMeans needs scikit-learn: pip install 'veilmeans[sklearn]'") from None
 Labels = NDArray[np.int32]
+_INITS = ("indices", "random", "local", "k-means++")
 
 
 class VeilKMeans(ClusterMixin, BaseEstimator):
@@ -50,7 +51,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     layout : "vertical" (same rows, each party its own columns) or "horizontal" (same columns, each its own rows).
     parties : names of the parties if `X` is not a mapping.
     init : "indices" (k rows, drawn from the seed), "random" (values drawn from the seed), "local" (each party's own
-        plaintext K-means), or the numbers of k rows.
+        plaintext K-means), "k-means++" (rows chosen on shares by their distances), or the numbers of k rows.
     max_iter : largest number of iterations. Less than scikit-learn's 300, because correlated randomness for all of them
         is made before the first.
     tol : stop when the squared movement of all centroids, summed over normalised columns, is below this; 0: never stop
@@ -147,8 +148,9 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             raise ConfigError(f"layout is {self.layout!r}: it must be 'vertical' or 'horizontal'")
         if not isinstance(self.n_clusters, Integral) or self.n_clusters < 1:
             raise ConfigError(f"n_clusters is {self.n_clusters!r}: it must be an integer, at least 1")
-        if isinstance(self.init, str) and self.init not in ("indices", "random", "local"):
-            raise ConfigError(f"init is {self.init!r}: it must be 'indices', 'random', 'local' or k row numbers")
+        if isinstance(self.init, str) and self.init not in _INITS:
+            known = ", ".join(map(repr, _INITS))
+            raise ConfigError(f"init is {self.init!r}: it must be {known} or k row numbers")
         if isinstance(self.parties, str) or len(self.parties) < 2:
             raise ConfigError(f"parties is {self.parties!r}: it must name at least two")
 

@@ -46,6 +46,8 @@ def _group_equal_shards(traced: TracedJob, iterations: int) -> Iterator[tuple[in
         yield shards[0], 0, len(shards)
         if iterations > 1:
             yield shards[0], 1, len(shards) * (iterations - 1)
+        if seeds := -traced.store_iterations(iterations).start:
+            yield shards[0], -1, len(shards) * seeds
 
 
 def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePlan:

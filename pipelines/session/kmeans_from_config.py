@@ -1,9 +1,11 @@
 """The steps of a configured job and its needs of the triple store, from public parameters alone."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, log2
 
 from veilmeans.crypto.fixed_point import FRACTION_BITS
-from veilmeans.crypto.he.product_parameters import SchemeParameters
+from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
 from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.digests import digest_of_values
@@ -12,15 +14,21 @@ from veilmeans.schemas.kmeans_config import MOST_CLUSTERS_BY_PAIRS, KMeansConfig
 from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin, choose_argmin
+from veilmeans.transforms.primitives.weighted_choice import WEIGHT_BITS
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 
 _ROOM = 62  # values that are multiplied or truncated stay below 2^62
 _COUNT_BITS = 30  # counts that can be divided by are below 2^30
 _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
+
+
+HEBound = Callable[[int, SchemeParameters], HEProductParameters]
+"""(owner, cryptosystem) -> the parameters of the owner's homomorphic product."""
 
 
 def traced_job(config: JobConfig, chosen: ChosenEngines | None = None) -> TracedJob:
@@ -76,7 +84,31 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
-    return KMeansSteps(layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None)
+    predicts, seeding = job.predict is not None, _seeding(config, layout, chosen or requested_engines(config))
+    return KMeansSteps(layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding)
+
+
+def _seeding(config: JobConfig, layout: Layout, chosen: ChosenEngines) -> Seeding | None:
+    """k-means++ on these bounds, where it is to choose the first centroids.
+
+    D ≤ d·W² for values in an interval of width W. With s = ⌈log2 (n·d·W²)⌉ − 30 the n weights, each rounded up by less
+    than 1, add up to less than 2^30 + n ≤ 2^31.
+    """
+    job = config.required_kmeans
+    if not job.seeds:
+        return None
+    low, high = job.interval
+    widest = _log2(layout.total_features, high - low + 2**-10, high - low + 2**-10) + 2 * FRACTION_BITS
+    bits = 1 + int(widest)
+    if bits > _ROOM - 1:
+        raise ConfigError(
+            f"kmeans.init.method is k-means++, and squared distances over {layout.total_features:,} columns of values "
+            f"within {_shown(job.interval)} need over 64 bits: lower kmeans.normalise.bound, or choose another method"
+        )
+    shift = max(1, ceil(widest + log2(layout.total_rows)) - WEIGHT_BITS + 1)
+    bounds = he_bounds(config)
+    engines = _engines_within(config, replace(bounds, k=1).distance, replace(bounds, k=2).update, chosen)
+    return Seeding(layout, 1, job.seeds, bits, shift, engines)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -94,7 +126,8 @@ def he_bounds(config: JobConfig) -> HEBounds:
     """The bounds within which homomorphic products of a job are exact."""
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, store_iterations(config))
+    iterations = store_iterations(config) + job.seeds
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, iterations)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:
@@ -105,11 +138,16 @@ def scheme_parameters(config: JobConfig) -> SchemeParameters:
 
 def _engines(config: JobConfig, chosen: ChosenEngines) -> EngineParameters:
     """A prediction has no update: what stands there decides nothing."""
-    cipher, bounds = scheme_parameters(config), he_bounds(config)
+    bounds = he_bounds(config)
     update = bounds.update if config.required_kmeans.predict is None else bounds.distance
+    return _engines_within(config, bounds.distance, update, chosen)
+
+
+def _engines_within(config: JobConfig, distance: HEBound, update: HEBound, chosen: ChosenEngines) -> EngineParameters:
+    cipher = scheme_parameters(config)
     try:
         return EngineParameters(
-            tuple(bounds.distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
+            tuple(distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
             tuple(update(i, cipher) if each[1] == "he" else None for i, each in enumerate(chosen)),
         )
     except ValueError:

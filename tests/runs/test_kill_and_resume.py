@@ -41,7 +41,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Und
     @cache
     def run(layout: str) -> Undisturbed:
         beam = {} if layout == "vertical" else {"values_per_column_shard": CLUSTERS}
-        new = two_companies(root / layout, layout, beam=beam)
+        init = {} if layout == "vertical" else PLUS_PLUS
+        new = two_companies(root / layout, layout, beam=beam, init=init)
         iterated = new.copied(root / f"{layout}-iterated")
         iterated.train_until_killed(at_rename("finished.json"))
         trained = iterated.copied(root / f"{layout}-trained")

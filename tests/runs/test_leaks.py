@@ -36,7 +36,7 @@ CONTROL = ("handshake", "triples", "checkpoint", "farewell")
 """Stages whose messages say only that a party takes part, and on which terms."""
 SCENARIOS = {
     "vertical, stage by stage": Scenario(
-        2, True, "gateway", "stages", {}, {"assignments": [A], "centroids": [B], "inertia": [A]}, 12
+        2, True, "gateway", "stages", {}, {"assignments": [A], "centroids": [B], "inertia": [A]}, 12, "k-means++"
     ),
     "vertical, three parties, by files": Scenario(
         3, True, "files", "one_call", {"method": "zscore"}, {"centroids": [C], "columns": "all", "inertia": [B]}, 15
@@ -44,7 +44,9 @@ SCENARIOS = {
     "horizontal, by files": Scenario(
         2, False, "files", "stages", {"aggregate": True, "method": "zscore"}, {"assignments": [A, B]}
     ),
-    "horizontal, three parties": Scenario(3, False, "gateway", "one_call", {"aggregate": True}, {"centroids": [A, B]}),
+    "horizontal, three parties": Scenario(
+        3, False, "gateway", "one_call", {"aggregate": True}, {"centroids": [A, B]}, init="k-means++"
+    ),
 }
 
 
@@ -61,6 +63,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 ITERATIONS_OF: dict[str, Sequence[int]] = {
     "once": (0,),
+    "seed": range(1 - CLUSTERS, 0),
     "iteration": range(ITERATIONS),
     "later": range(1, ITERATIONS),
     "last": (ITERATIONS - 1,),

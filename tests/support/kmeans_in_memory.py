@@ -146,7 +146,7 @@ def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
     manifest = Manifest("store", 1, iterations, plan.rows, "")
     seeds = [prg.derive(b"dealer", f"party {i}") for i in range(parties)]
     stores = [StoreInMemory(folder=None, manifest=manifest, seed=seed) for seed in seeds]  # type: ignore[arg-type]
-    for iteration in range(iterations):
+    for iteration in plan.store_iterations(iterations):
         for shard in range(plan.store_shards):
             needs = plan.needs(shard, iteration)
             for party, arrays in deal_corrections(seeds, "store", 0, Address("", iteration, "", shard), needs).items():

@@ -56,7 +56,7 @@ def evidence_of(config: JobConfig, folder: Path) -> Evidence:
 
 _PUBLIC = ("indptr", "indices", "shape", "columns")
 """Arrays of a party's own files that are public: they describe shapes."""
-_TAGGED = ("checkpoints", "centroids", "assignments", "operands", "opened", "encrypted")
+_TAGGED = ("checkpoints", "centroids", "assignments", "operands", "opened", "encrypted", "seeds", "seed-weights")
 """Folders whose files begin with a tag."""
 
 

@@ -20,7 +20,7 @@ from support.commands import redirect_output
 from support.fault_injection import PATIENCE, exit_code, start_process
 from support.leak_search import CLUSTERS, Evidence, Secrets, evidence_of, related_forms
 from support.parties import NAMES, write_config
-from support.run_results import data_layout, opened_labels, read_checkpoint
+from support.run_results import data_layout, opened_labels, opened_weights, read_checkpoint
 from support.worlds import World, make_world
 from veilmeans.crypto import bits, ring
 from veilmeans.io.exchange.file_exchange import FileExchange
@@ -46,6 +46,7 @@ class Scenario:
     normalise: Mapping[str, Any]
     reveal: Mapping[str, Any]
     values_per_column_shard: int = 1 << 18
+    init: str = "indices"
 
     def make(self, folder: Path) -> World:
         job = {
@@ -54,7 +55,7 @@ class Scenario:
             "max_iter": ITERATIONS,
             "tol": 1e-9,
             "normalise": self.normalise,
-            "init": {"seed": 5},
+            "init": {"seed": 5, "method": self.init},
             "reveal": self.reveal,
         }
         beam = {"rows_per_shard": ROWS_PER_SHARD, "rounds": self.rounds, "state": "scratch"}
@@ -220,6 +221,8 @@ class ObservedRun:
         for iterations in range(ITERATIONS + 1):
             mu = self.opened("mu", iterations)
             yield from (*related_forms(mu), norms(mu))
+        if self.steps.seeding is not None:
+            yield from self._weights(x)
         for iterations, labels in enumerate(self.labels()):
             distances = self.distances(iterations)
             assert (distances.view(np.int64).argmin(axis=0) == np.concatenate(labels)).mean() > 0.99
@@ -229,6 +232,16 @@ class ObservedRun:
             for start, end in [(0, ROWS), *pairwise(starts)]:
                 yield hot[:, start:end] @ x[start:end]
                 yield hot[:, start:end].sum(axis=1, dtype=np.uint64)
+
+    def _weights(self, x: Array) -> Iterator[Array]:
+        """Squared distances to each centroid that k-means++ chose, the rows' weights, and their prefix sums."""
+        mu = self.opened("mu", 0)
+        for number in range(1, CLUSTERS):
+            distances = ((x - mu[number - 1]) ** np.uint64(2)).sum(axis=1, dtype=np.uint64)
+            weights = opened_weights(self.world.parties, number)
+            assert np.all(weights <= (distances >> np.uint64(self.steps.seeding.shift)) + np.uint64(1))
+            large = distances > 2**30  # a small weight, such as 0 and 1, is any number
+            yield from (distances[large], weights[weights > 2**16], np.cumsum(weights)[weights > 2**16])
 
     def _differences(self, distances: Array) -> Iterator[Array]:
         """Differences of each pair of clusters' distances; also as comparisons cut them, two neighbours in a word."""

@@ -3,6 +3,7 @@
 random    values drawn from the agreed seed, known to all; the first party's share
 indices   k rows, drawn from the agreed seed or named; their owners' values
 local     each party's own plaintext K-means; horizontally, the average of all parties'
+k-means++ the first row that `indices` draws from the agreed seed; `kmeans.kmeans_plus_plus` chooses the others
 """
 
 import hashlib
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def initial_centroids_share(job: KMeansConfig, layout: Layout, party: Party, prepared: EncodedData) -> ring.Ring:
-    """Compute this party's share of μ_0 (k × d)."""
-    share = np.zeros((job.clusters, layout.total_features), ring.DTYPE)
+    """Compute this party's share of μ_0 (k × d); of its first row, if the others are chosen by k-means++."""
+    share = np.zeros((job.clusters - job.seeds, layout.total_features), ring.DTYPE)
     columns = layout.own_columns(party.index)
     if job.init.method == "random" and party.first:
         share[:] = fixed.encode(random_centroids(job, layout))
-    elif job.init.method == "indices":
-        for cluster, row in enumerate(initial_rows(job, layout)):
+    elif job.init.method in ("indices", "k-means++"):
+        for cluster, row in enumerate(initial_rows(job, layout)[: len(share)]):
             owner, number = layout.find_row(row)
             if owner in (None, party.index):
                 share[cluster, columns] = read_row(prepared.folder, *divmod(number, prepared.rows_per_shard))

@@ -12,6 +12,7 @@ from veilmeans.crypto.bits import LANES
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.iteration import (
+    choose_centroid,
     compute_inertia,
     iterate,
     mask_operands,
@@ -42,7 +43,8 @@ def trace_job(steps: KMeansSteps, statistics: str | None = None, policy: RevealP
     for shape in dict.fromkeys(rows):
         trace_of = partial(_trace, steps, (shape, *_shards_of_others(shape, rows)), columns, memo, statistics, policy)
         traced[shape] = trace_rows(trace_of, shape.rows, _period(steps))
-    return TracedJob(rows, columns, _job_steps(traced, columns, sum(shape.rows for shape in rows)))
+    seeds = steps.seeding.times if steps.seeding is not None else 0
+    return TracedJob(rows, columns, _job_steps(traced, columns, sum(shape.rows for shape in rows), seeds))
 
 
 def _period(steps: KMeansSteps) -> int:
@@ -81,6 +83,9 @@ def _trace(
         kind = shapes.extremes if statistics == "minmax" else shapes.moments
         open_statistics(statistics_step(statistics, steps.layout.parties), Load(_no_data, kind), run)
     _trace_once(steps, run)
+    once = len(run.steps)
+    if steps.seeding is not None:
+        choose_centroid(steps.seeding, run)
     begun = len(run.steps)
     if not steps.predicts:
         iterate(steps, False, run)
@@ -93,7 +98,8 @@ def _trace(
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
     return (
-        *(("once", replace(step, before_stop=False)) for step in run.steps[:begun]),
+        *(("once", replace(step, before_stop=False)) for step in run.steps[:once]),
+        *(("seed", replace(step, before_stop=False)) for step in run.steps[once:begun]),
         *(("later" if step.name == "stop" else "iteration", step) for step in run.steps[begun:iterated]),
         *(("last", step) for step in run.steps[iterated:last]),
         *(("end", step) for step in run.steps[last:]),
@@ -119,7 +125,9 @@ _KEEP_FIRST_CHECKPOINT = Keep("checkpoint", _no_data)
 _RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint", "inertia"))
 
 
-def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...], rows: int) -> tuple[JobStep, ...]:
+def _job_steps(
+    traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...], rows: int, seeds: int
+) -> tuple[JobStep, ...]:
     """Put the traces of all shapes of row shards together; steps over columns are the same in each of them."""
     result, first = [], next(iter(traced.values()))
     for number, (when, step) in enumerate(first):
@@ -132,5 +140,5 @@ def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...
             stages = {ShardShape(rows): step.shards[0]}
         name = step_name(step.name)
         about = name, step.computes, step.phase, step.over, when, step.after, stages
-        result.append(JobStep(*about, step.beside, step.before_stop))
+        result.append(JobStep(*about, step.beside, step.before_stop, seeds if when == "seed" else 0))
     return tuple(result)

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted
-from veilmeans.io.storage.encoded_shards import read_dense_rows, read_rows
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, seed_weights, seeds
+from veilmeans.io.storage.encoded_shards import read_dense_rows, read_row_squares, read_rows
 from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import ASSIGNMENTS, ENCRYPTED, OPERANDS
+from veilmeans.schemas.run_folder import ASSIGNMENTS, ENCRYPTED, OPERANDS, SEED_WEIGHTS, SEEDS
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
@@ -150,6 +150,52 @@ def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
+# loads of k-means++: centroids have numbers from 0, and the last is chosen in the iteration before the first, −1
+def _newest(job: PartyJob, context: OpenPartyContext) -> int:
+    """The number of the newest centroid."""
+    return context.iteration + shapes.seeding_of(job.steps).times
+
+
+def _newest_seeds(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a column shard's newest centroids."""
+    return checkpoints_of(context).read_shard(seeds(_newest(job, context)), shard)
+
+
+def _seed_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """The operands of the distances to the newest centroids, and shares of these."""
+    parts = [_newest_seeds(job, context, column_shard)["mu"] for column_shard in job.shard_numbers(Over.COLUMNS)]
+    return {**_operands(job, context, shard, shapes.seeding_of(job.steps).engines.distance), "mu": np.concatenate(parts, axis=1)}
+
+
+def _seed_weights(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a row shard's weights, this party's |x|² of each row, and the shard's number."""
+    number, seeding = {"number": np.array([shard])}, shapes.seeding_of(job.steps)
+    if _newest(job, context):
+        return {**number, **checkpoints_of(context).read_shard(seed_weights(_newest(job, context)), shard)}
+    row_shard = job.row_shards[shard]
+    squares = np.zeros(row_shard.shape.rows, ring.DTYPE)
+    if row_shard.owner in (None, context.party.index):
+        squares = read_row_squares(job.encoded, row_shard.index)
+    farthest = seeding.farthest if context.party.first else 0
+    return {**number, "v": np.full((seeding.choices, len(squares)), farthest, ring.DTYPE), "x2": squares}
+
+
+def _seed_update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    return _operands(job, context, shard, shapes.seeding_of(job.steps).engines.update)
+
+
+def _all_seeds(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """Shares of a column shard's first centroids, when all are chosen."""
+    store = checkpoints_of(context)
+    parts = [store.read_shard(seeds(number), shard)["mu"] for number in range(shapes.seeding_of(job.steps).times + 1)]
+    return {"mu": np.concatenate(parts)}
+
+
+def _nothing(_job: PartyJob, _context: OpenPartyContext, _shard: int) -> Arrays:
+    """The beginning of a step that needs randomness alone."""
+    return {}
+
+
 MATRIX_TO_MASK = Load(_matrix_to_mask, shapes.matrix_to_mask, kept=("scale",))
 DISTANCE_OPERANDS = Load(
     _distance_operands, shapes.distance_operands, kept=("scale", "operands", "centroids", "checkpoint", "encrypted")
@@ -161,6 +207,12 @@ LAST_CENTROIDS = Load(_last_centroids, shapes.column_centroids, kept=("centroids
 LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
+NEWEST_SEEDS = Load(_newest_seeds, shapes.newest_seeds, kept=("seeds",))
+SEED_OPERANDS = Load(_seed_operands, shapes.seed_operands, kept=("scale", "operands", "seeds", "encrypted"))
+SEED_WEIGHTS = Load(_seed_weights, shapes.seed_weights, kept=("scale", "weights"))
+SEED_UPDATE_OPERANDS = Load(_seed_update_operands, shapes.seed_update_operands, kept=("operands",))
+ALL_SEEDS = Load(_all_seeds, shapes.column_centroids, kept=("seeds",))
+NOTHING = Load(_nothing, shapes.nothing)
 
 
 # keeps
@@ -206,6 +258,29 @@ def _write_inertia(_job: PartyJob, context: OpenPartyContext, _shard: int, state
     store.write(done, {**store.read(done), "inertia": state["inertia"]})
 
 
+def _keep_first_seeds(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    checkpoints_of(context).write_shard(seeds(0), shard, {"mu": state["mu"]})
+
+
+def _keep_seeds(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    """Keep the new centroids of a column shard; the last row is the sum of all other rows."""
+    number = _newest(job, context) + 1
+    checkpoints_of(context).write_shard(seeds(number), shard, {"mu": np.ascontiguousarray(state["s"][:-1])})
+
+
+def _keep_seed_weights(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    number = _newest(job, context) + 1
+    checkpoints_of(context).write_shard(seed_weights(number), shard, {name: state[name] for name in ("v", "x2")})
+
+
+def drop_seeds(context: OpenPartyContext) -> None:
+    """Delete what only k-means++ needs, when checkpoint 0 has the first centroids."""
+    store = checkpoints_of(context)
+    for kind in (SEEDS, SEED_WEIGHTS):
+        store.drop(kind)
+    store.drop(ENCRYPTED, before=0)
+
+
 def first_checkpoint(squares: ring.Ring) -> Keep:
     """Checkpoint 0: this party's own Σ|x|²."""
 
@@ -220,6 +295,9 @@ KEEP_ASSIGNMENTS = Keep("assignments", partial(_keep_shard, assignments, 1, ("c"
 KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
+KEEP_FIRST_SEEDS = Keep("seeds", _keep_first_seeds)
+KEEP_SEEDS = Keep("seeds", _keep_seeds)
+KEEP_SEED_WEIGHTS = Keep("weights", _keep_seed_weights)
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
 KEEP_STOP = Keep("stop", _write_stop)
 KEEP_INERTIA = Keep("inertia", _write_inertia)
@@ -285,6 +363,21 @@ def sums_by_columns(steps: KMeansSteps, party: Party, state: Arrays) -> Mapping[
 def to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the centroids' norms."""
     return _to_all(len(steps.layout.row_shards()), state, "u")
+
+
+def sums_of_weights(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Put the sum of a row shard's weights at its place among all shards' sums; the drawn numbers pass."""
+    if "r" in state:
+        return {0: {"r": state["r"]}}
+    weights = state["v"]
+    sums = np.zeros((len(steps.layout.row_shards()), len(weights)), ring.DTYPE)
+    sums[int(state["number"][0])] = ring.column_sums(np.ascontiguousarray(weights.T))
+    return {0: {"sums": sums}}
+
+
+def limits_to_every_row_shard(_steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every row shard the limit, and the sum of the weights before it."""
+    return {shard: {"t": state["t"], "before": before} for shard, before in enumerate(state["before"])}
 
 
 def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

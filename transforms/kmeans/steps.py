@@ -10,6 +10,7 @@ from veilmeans.schemas.layout import Layout, column_slices
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, last_norms, norms, stop
 from veilmeans.transforms.kmeans.cluster_sums import convert, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
@@ -22,7 +23,7 @@ from veilmeans.transforms.rounds.executor import Step
 class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
-    `predicts`: rows are only assigned.
+    `predicts`: rows are only assigned. `seeding`: the first centroids are chosen by k-means++.
     """
 
     layout: Layout
@@ -32,6 +33,7 @@ class KMeansSteps:
     columns_per_shard: int
     engines: EngineParameters
     predicts: bool = False
+    seeding: Seeding | None = None
 
     @property
     def column_shards(self) -> list[slice]:

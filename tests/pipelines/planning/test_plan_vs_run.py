@@ -32,6 +32,7 @@ from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, OPERANDS
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
+PLUS_PLUS = {"init": {"method": "k-means++"}}
 ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
 
 
@@ -49,7 +50,7 @@ def horizontal(folder: Path) -> World:
 def three_parties(folder: Path) -> World:
     """Two row shards; only one party learns anything."""
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
-    job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "inertia": ["bank"]}, **JOB}
+    job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "inertia": ["bank"]}, **JOB, **PLUS_PLUS}
     return make_world(folder, parts, job, beam={"rows_per_shard": 17})
 
 
@@ -57,7 +58,7 @@ def stage_by_stage(folder: Path) -> World:
     """Each round a Beam stage at one party, over five row shards and three column shards."""
     parts = tables(blobs(50, 3), list("abc"), [22], axis=0)
     normalise = {"method": "zscore", "aggregate": True}
-    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": ALL_RESULTS, **JOB}
+    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": ALL_RESULTS, **JOB, **PLUS_PLUS}
     world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3})
     return world.altered("payco", beam={"rounds": "stages"})
 

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
+from veilmeans.schemas.kmeans_config import InitConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 
+PLUS_PLUS = InitConfig(method="k-means++")
 FROZEN = Path(__file__).with_name("stage_addresses.txt")
 JOBS = {
     "vertical, beaver, k = 5": kmeans_for(vertical(9, (2, 3), 4), 5, products="beaver"),
     "vertical, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he"),
     "horizontal, three parties, k = 4": kmeans_for(horizontal((3, 2, 1), 2, 4), 4, products="beaver"),
+    "vertical, k-means++, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he", init=PLUS_PLUS),
+    "horizontal, k-means++, three parties, k = 2": kmeans_for(horizontal((3, 2, 1), 2, 4), 2, init=PLUS_PLUS),
 }
 
 

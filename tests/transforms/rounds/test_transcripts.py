@@ -35,8 +35,9 @@ from veilmeans.crypto.bits import ONES, word_count
 from veilmeans.crypto.correlations import BitProducts, Mul, ProductGroups
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
-from veilmeans.schemas.layout import ShardShape
+from veilmeans.schemas.layout import Layout, ShardShape
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding, nearest
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
@@ -44,7 +45,9 @@ from veilmeans.transforms.primitives.divide import Division, numerator, quotient
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
 from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
+from veilmeans.transforms.primitives.weighted_choice import choose, draw
 from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
+from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
 
@@ -135,6 +138,27 @@ def on_repeated_values(parties: int) -> Case:
     return Case(Protocol("inject", (step,)), parties, begin)
 
 
+def on_weights(parties: int) -> Case:
+    """Weights of which all are the limit of a row, and an own number of the shard."""
+
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        v, one = words(parties, secret * 3, (1, rows)), words(parties, secret * 2**40, (1,))
+        return states(v=v, before=one, t=one, number=[np.array([0])] * parties)
+
+    return Case(choose(1, parties), parties, begin)
+
+
+def on_squared_distances(parties: int) -> Case:
+    """The distances, weights and norms of one choice."""
+    seeding = Seeding(Layout(True, (1,) * parties, (1,) * parties, 1), 1, 1, 42, 20, EngineParameters((), ()))
+
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        d, v = (words(parties, secret * value, (1, rows)) for value in (2**41 + 5, 77))
+        return states(d=d, v=v, u=words(parties, secret * 9, (1,)), x2=words(parties, secret * 11, (rows,)))
+
+    return Case(nearest(seeding), parties, begin)
+
+
 CASES: dict[str, Case] = {
     f"{name}, M = {m}": case
     for m in (2, 3)
@@ -155,6 +179,9 @@ CASES: dict[str, Case] = {
         "inject several bits": on_repeated_values(m),
         "cross": on_matrices(m),
         "divide": on_counts(m),
+        "a secret random number": on_words(m, draw(ROWS), "x"),
+        "a row by its weight": on_weights(m),
+        "the nearest centroid of each row": on_squared_distances(m),
     }.items()
 } | {
     "minimum of 3, M = 2": on_distances(2, 3, Argmin(compare_bits=16)),
