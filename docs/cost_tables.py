@@ -151,7 +151,9 @@ def _over(over: Over) -> str:
 
 def _when(step: JobStep) -> str:
     later = {"later": "each iteration but the first", "last": "after the last iteration"}
-    return {"once": "once", "iteration": "each iteration", "end": "at the end", "seed": "k − 1 times", **later}[step.when]
+    return {"once": "once", "iteration": "each iteration", "end": "at the end", "seed": "k − 1 times", **later}[
+        step.when
+    ]
 
 
 OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
-prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++] ─▶ iterations, each with a checkpoint
-─▶ [inertia] ─▶ reveal
+prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++]
+─▶ iterations, each with a checkpoint ─▶ [inertia] ─▶ reveal
 """
 
 import logging

@@ -138,7 +138,7 @@ def encrypted(iteration: int) -> str:
 
 
 def seeds(number: int) -> str:
-    """Name the kind of arrays, by column shards, that holds the centroid with this number, as k-means++ has chosen it."""
+    """Name the kind of arrays, by column shards, that holds the centroid that k-means++ chose as this one."""
     return f"{SEEDS}/{number}"
 
 

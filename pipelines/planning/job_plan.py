@@ -115,7 +115,9 @@ def _openings(job: KMeansConfig, parties: tuple[str, ...], steps: Sequence[JobSt
     known["stop"] = f"one bit, whether the centroids moved by less than {job.tol:g}"
     opened = [
         PlannedOpening(
-            known.get(step.name, "; ".join(step.opens)), parties, "before" if step.when in ("once", "seed") else "iteration"
+            known.get(step.name, "; ".join(step.opens)),
+            parties,
+            "before" if step.when in ("once", "seed") else "iteration",
         )
         for step in steps
         if step.opens and step.when != "end"

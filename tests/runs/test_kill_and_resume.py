@@ -12,7 +12,7 @@ import pytest
 
 from support.commands import Strike, assert_all_succeeded, at_rename
 from support.run_results import file_contents, final_shares, opened_results
-from support.worlds import BOTH, CLUSTERS, ITERATIONS, World, train_under_strikes, two_companies
+from support.worlds import BOTH, CLUSTERS, ITERATIONS, PLUS_PLUS, World, train_under_strikes, two_companies
 from veilmeans.schemas.run_folder import CENTROIDS
 
 pytestmark = pytest.mark.processes

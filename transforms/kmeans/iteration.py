@@ -18,9 +18,9 @@ Steps one above the other run in lock-step (`Executor.beside`), so that only the
 `stop` opens whether the centroids moved by less than ε in the iteration before: the run has then ended with that, and
 the rest of this one is dropped. The first iteration has no `stop`, and after the last there is none.
 
-In brackets is what homomorphic products need, and k-means++ (`kmeans.kmeans_plus_plus`). A prediction masks its operands and assigns its rows, once. Executors
-run these functions, in one call or as a pipeline of stages. Nothing flows between iterations but their number: shares
-are read from the checkpoint that the iteration before has left.
+In brackets is what homomorphic products need, and k-means++ (`kmeans.kmeans_plus_plus`). A prediction masks its
+operands and assigns its rows, once. Executors run these functions, in one call or as a pipeline of stages. Nothing
+flows between iterations but their number: shares are read from the checkpoint that the iteration before has left.
 """
 
 from collections.abc import Iterable, Sequence
@@ -77,7 +77,7 @@ def choose_centroid(seeding: Seeding, run: Executor[S]) -> S:
     lanes = (seeding.distance, rows), (seeding.norms, columns), (seeding.draw, drawn)
     products, squares, drawn = run.beside(*lanes)
     norms = run.total(Over.ROWS, state.to_every_row_shard, run.total(Over.ONE, only("u"), squares))
-    distances = run.load(state.SEED_WEIGHTS, run.join(products, norms))
+    distances = run.load(state.ROW_WEIGHTS, run.join(products, norms))
     weighed = run.keep(state.KEEP_SEED_WEIGHTS, run.rounds(seeding.nearest, distances))
     limits = run.rounds(seeding.limit, run.total(Over.ONE, state.sums_of_weights, weighed, drawn))
     limited = run.join(weighed, run.total(Over.ROWS, state.limits_to_every_row_shard, limits))

@@ -5,10 +5,10 @@ proportional to its squared distance to the nearest of those before; nobody lear
 
   1. D = |x|² − 2·x·μ + |μ|² of every row to the newest centroid μ, exactly (|x|² is the sum of what owners know); |μ|²
      and the secret random number r are made beside the product
-  2. V ← min(V, D / 2^s), where D / 2^s is rounded at random (`primitives.truncate`): right on average, and 0 stays 0, so
-     that a chosen row has the weight 0; s is as large as keeps ΣV below 2^31. D and V·2^s are compared at 32 bits: only
-     near-ties may go either way, and V is then one of two values that hardly differ
-  3. the first row whose prefix sum of V exceeds r·ΣV, as one-hot shares C                 (`primitives.weighted_choice`)
+  2. V ← min(V, D / 2^s), where D / 2^s is rounded at random (`primitives.truncate`): right on average, and 0 stays 0,
+     so that a chosen row has the weight 0; s keeps ΣV below 2^31. D and V·2^s are compared at 32 bits: only near-ties
+     may go either way, and V is then one of two values that hardly differ
+  3. the first row whose prefix sum of V exceeds r·ΣV, as one-hot shares C                (`primitives.weighted_choice`)
   4. the new centroid CᵀX, by the products of the centroid update: it is the row itself, to the last bit
 
 Eleven rounds a centroid for two parties: 1 (distance), 3 + 1 (minimum), 1 (limit), 3 + 1 (choice), 1 (centroid).

@@ -164,7 +164,10 @@ def _newest_seeds(job: PartyJob, context: OpenPartyContext, shard: int) -> Array
 def _seed_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """The operands of the distances to the newest centroids, and shares of these."""
     parts = [_newest_seeds(job, context, column_shard)["mu"] for column_shard in job.shard_numbers(Over.COLUMNS)]
-    return {**_operands(job, context, shard, shapes.seeding_of(job.steps).engines.distance), "mu": np.concatenate(parts, axis=1)}
+    return {
+        **_operands(job, context, shard, shapes.seeding_of(job.steps).engines.distance),
+        "mu": np.concatenate(parts, axis=1),
+    }
 
 
 def _seed_weights(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -209,7 +212,7 @@ COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
 NEWEST_SEEDS = Load(_newest_seeds, shapes.newest_seeds, kept=("seeds",))
 SEED_OPERANDS = Load(_seed_operands, shapes.seed_operands, kept=("scale", "operands", "seeds", "encrypted"))
-SEED_WEIGHTS = Load(_seed_weights, shapes.seed_weights, kept=("scale", "weights"))
+ROW_WEIGHTS = Load(_seed_weights, shapes.seed_weights, kept=("scale", "weights"))
 SEED_UPDATE_OPERANDS = Load(_seed_update_operands, shapes.seed_update_operands, kept=("operands",))
 ALL_SEEDS = Load(_all_seeds, shapes.column_centroids, kept=("seeds",))
 NOTHING = Load(_nothing, shapes.nothing)

@@ -1,8 +1,8 @@
 """A traced job: the messages and needs of its steps, from shapes alone, by shard and iteration.
 
 The triple store's shard i has what row shard i and column shard i need, and shard 0 also has what single elements need.
-k-means++ chooses its centroids in the iterations before 0, −1 the last of them. Steps that run once need their correlations in the first iteration; those after the last iteration in each, because any
-may be the last.
+k-means++ chooses its centroids in the iterations before 0, −1 the last of them. Steps that run once need their
+correlations in the first iteration; those after the last iteration in each, because any may be the last.
 """
 
 from collections import Counter

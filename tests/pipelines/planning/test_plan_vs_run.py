@@ -58,7 +58,14 @@ def stage_by_stage(folder: Path) -> World:
     """Each round a Beam stage at one party, over five row shards and three column shards."""
     parts = tables(blobs(50, 3), list("abc"), [22], axis=0)
     normalise = {"method": "zscore", "aggregate": True}
-    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": ALL_RESULTS, **JOB, **PLUS_PLUS}
+    job = {
+        "layout": "horizontal",
+        "normalise": normalise,
+        "products": "beaver",
+        "reveal": ALL_RESULTS,
+        **JOB,
+        **PLUS_PLUS,
+    }
     world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3})
     return world.altered("payco", beam={"rounds": "stages"})
 

@@ -1,6 +1,7 @@
 """A choice by secret weights against the inverse CDF of integers."""
 
 from functools import reduce
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +38,16 @@ def test_the_row_is_that_of_the_inverse_cdf(
     rows = [row for shard in shards for row in shard]
     both = [rows, rows[::-1]]
     cuts = np.cumsum([0, *map(len, shards)])
-    parts = [np.array([each[a:b] for each in both], np.uint64) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [np.array([each[a:b] for each in both], np.uint64) for a, b in pairwise(cuts)]
     sums = np.stack([part.sum(axis=1) for part in parts])
     ends = run_on_shares(limit(), parties, tmp_path / "limit", r=np.full(2, drawn), sums=sums)
     before, t = ends.total("before"), ends.total("t")
     hot = []
     for number, part in enumerate(parts):
         protocol = choose(len(parts), parties)
-        runs = InStepRun(protocol, shared_with_number(parties, number, v=part, before=before[number], t=t), seeds_of(number, parties))
+        runs = InStepRun(
+            protocol, shared_with_number(parties, number, v=part, before=before[number], t=t), seeds_of(number, parties)
+        )
         runs.run()
         hot.append(ring.total(state["hot"] for state in runs.states))
     found = np.concatenate(hot)
