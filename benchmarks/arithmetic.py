@@ -44,6 +44,7 @@ class MemoryStore:
 
     seed: bytes
     arrays: dict[str, Array] = field(default_factory=dict)
+    made_by_ot: bool = False
 
     def at(self, place: Address) -> Address:
         return store_address(STORE, 0, place)

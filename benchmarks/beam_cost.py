@@ -27,8 +27,8 @@ from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.beam_executor import RunProtocol
 from veilmeans.transforms.rounds.beam_patches import CachedOptions
+from veilmeans.transforms.rounds.beam_rounds import RunProtocol
 from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext

@@ -4,9 +4,9 @@
 payloads as they are sent (Arrow IPC streams), which `report.json` of a run counts, too; handshake, farewell, envelopes
 (64 bytes a message) and TLS are not included. Steps that run beside each other share their waits: `waits` counts the
 rounds on the critical path, those of the longest of such steps. Seconds on a link are waits × (half a round trip + 4 ms
-at the parties) + bottleneck_bytes ÷ rate: nobody waits for acknowledgements, and computing on large shards is not
-included. All other numbers are exact, unless it says otherwise, and but for the lengths of column names, which
-`columns: all` opens with the centroids.
+at the parties) + acknowledgements × a round trip + bottleneck_bytes ÷ rate: a round waits for no acknowledgement, a
+checkpoint waits for those of all messages before it; computing on large shards is not included. All other numbers are
+exact, unless it says otherwise, and but for the lengths of column names, which `columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
   job                 layout, rows, columns, clusters, model (of a prediction), seeds (centroids that k-means++
@@ -18,7 +18,7 @@ included. All other numbers are exact, unless it says otherwise, and but for the
                       "columns", "one"), when ("once", "seed", "iteration", "later": in each iteration but the first,
                       "last": after the last one, "end"), after and beside (names of steps), times (at most), each (`Traffic`
                       of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received by peer,
-                      bottleneck_bytes), total (of all times), seconds (by link, of one time)
+                      bottleneck_bytes, acknowledgements), total (of all times), seconds (by link, of one time)
   iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
   offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
                       cipher_bytes, bytes_stored (files of the triple store); all for the complete triple store
@@ -48,6 +48,7 @@ class Traffic:
     is the number of rounds that wait for each other.
     `bottleneck_bytes`: sum over the rounds of the bytes of the party that sends most; a link's rate delays a run by
     these.
+    `acknowledgements`: how often the party waits until its peers have acknowledged everything.
     """
 
     rounds: int = 0
@@ -56,6 +57,7 @@ class Traffic:
     received: Mapping[str, int] = field(default_factory=dict)
     bottleneck_bytes: int = 0
     waits: int = 0
+    acknowledgements: int = 0
 
     @property
     def bytes_sent(self) -> int:
@@ -67,7 +69,8 @@ class Traffic:
 
     def seconds_on(self, link: Link) -> float:
         """Seconds that rounds and bytes take on the link."""
-        return self.waits * (link.round_trip / 2 + ROUND_SECONDS) + self.bottleneck_bytes / link.rate
+        rounds = self.waits * (link.round_trip / 2 + ROUND_SECONDS)
+        return rounds + self.acknowledgements * link.round_trip + self.bottleneck_bytes / link.rate
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(
@@ -77,12 +80,15 @@ class Traffic:
             dict(Counter(self.received) + Counter(other.received)),
             self.bottleneck_bytes + other.bottleneck_bytes,
             self.waits + other.waits,
+            self.acknowledgements + other.acknowledgements,
         )
 
     def __mul__(self, times: int) -> "Traffic":
         sent, received = ({peer: times * n for peer, n in each.items()} for each in (self.sent, self.received))
-        rounds, messages, waits = (times * count for count in (self.rounds, self.messages, self.waits))
-        return Traffic(rounds, messages, sent, received, times * self.bottleneck_bytes, waits)
+        bottleneck, waits, acknowledged = (
+            times * count for count in (self.bottleneck_bytes, self.waits, self.acknowledgements)
+        )
+        return Traffic(times * self.rounds, times * self.messages, sent, received, bottleneck, waits, acknowledged)
 
     def to_json(self) -> Json:
         return {**asdict(self), "bytes_sent": self.bytes_sent, "bytes_received": self.bytes_received}
@@ -182,12 +188,18 @@ class JobPlan:
 
     def traffic(self, iterations: int | None = None, stopped: bool = False) -> Traffic:
         """The traffic of a run of so many iterations; None: as many as there can be."""
-        return sum((each.traffic(iterations, stopped) for each in self.steps), Traffic())
+        done = int(self.job["max_iter"]) if iterations is None else iterations
+        return sum((each.traffic(iterations, stopped) for each in self.steps), self._checkpoints(done))
 
     @property
     def iteration(self) -> Traffic:
         """The traffic of one iteration, any but the first."""
-        return sum((each.each for each in self.steps if each.step.when in ("iteration", "later")), Traffic())
+        steps = (each.each for each in self.steps if each.step.when in ("iteration", "later"))
+        return sum(steps, self._checkpoints(1))
+
+    def _checkpoints(self, iterations: int) -> Traffic:
+        """What is waited for before checkpoints count; a prediction writes none."""
+        return Traffic(acknowledgements=0 if self.job["model"] else iterations)
 
     def seconds(self, traffic: Traffic) -> dict[str, float]:
         """Seconds that each link takes for some traffic."""

@@ -21,7 +21,7 @@ from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import recover_error
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.primitives.multiply import MULTIPLY
-from veilmeans.transforms.rounds.beam_executor import RunProtocol
+from veilmeans.transforms.rounds.beam_rounds import RunProtocol
 from veilmeans.transforms.rounds.executor import run_rounds
 from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
