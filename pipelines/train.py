@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
 prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++]
-─▶ iterations, each with a checkpoint ─▶ [inertia] ─▶ reveal
+─▶ iterations, each with a checkpoint ─▶ [final assignment, inertia] ─▶ reveal
 """
 
 import logging
@@ -21,17 +21,19 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
 from veilmeans.transforms.kmeans.iteration import (
     choose_centroid,
-    compute_inertia,
+    follow_last,
     mask_operands,
     write_first_centroids,
     write_first_seeds,
 )
 from veilmeans.transforms.kmeans.party_state import (
     ALL_SEEDS,
+    FINISHED,
     PartyJob,
     by_columns,
     checkpoints_of,
     drop_seeds,
+    finish_training,
     first_checkpoint,
 )
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
@@ -88,16 +90,16 @@ def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: Encod
             else:
                 report.add(time.perf_counter() - begin, stages)
             progress.report_done(done, bytes_sent(stages))
-    _finish(job, done, report)
+    _finish(config, job.after_last(done), report)
     return done
 
 
-def _finish(job: PartyJob, done: int, report: RunReport) -> None:
-    """Compute the inertia of the last iteration, if it may be revealed, unless that was done before."""
-    last = job.at_iteration(done - 1)
+def _finish(config: JobConfig, last: PartyJob, report: RunReport) -> None:
+    """Do what follows the last iteration, unless that was done before."""
     context = last.context.open()
-    if not job.steps.centroid_update.inertia or "inertia" in checkpoints_of(context).read(done):
+    if not last.steps.ends_with_more or FINISHED in checkpoints_of(context).read(context.iteration):
         return
-    begin, costs = time.perf_counter(), StageCosts()
-    compute_inertia(job.steps, BareExecutor(last, context, costs))
-    report.add(time.perf_counter() - begin, costs.counts())
+    begin = time.perf_counter()
+    stages = run_description(config, last, partial(follow_last, last.steps))
+    finish_training(last, context)
+    report.add(time.perf_counter() - begin, stages)

@@ -185,6 +185,9 @@ class KMeansConfig(ConfigSection):
     tol: Annotated[NonNegative, AGREED_IN_TRAINING] = 1e-4
     """stop when the squared movement of all centroids is below this in sum; 0: never stop early, and nothing is opened
     for it"""
+    final_assignment: Annotated[bool, AGREED_IN_TRAINING] = True
+    """after the last iteration, assign all rows once more, to the final centroids: clusters are then as a prediction of
+    the same rows finds them; false: clusters as the last iteration assigned them, before it moved the centroids"""
     iterations_per_pipeline: Annotated[int, Field(ge=1, le=100)] | None = None
     """iterations in one Beam pipeline, more for runners that are slow to start one; default: 10 where an iteration runs
     in one call (beam.rounds), else 1"""
@@ -260,6 +263,11 @@ class KMeansConfig(ConfigSection):
     def seeds(self) -> int:
         """The number of centroids that k-means++ chooses: all but the first."""
         return self.clusters - 1 if self.predict is None and self.init.method == "k-means++" else 0
+
+    @property
+    def assigns_finally(self) -> bool:
+        """True if rows are assigned once more after the last iteration of a training."""
+        return self.final_assignment and self.predict is None
 
     @property
     def aggregates(self) -> bool:

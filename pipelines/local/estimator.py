@@ -67,10 +67,11 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
-    labels_ : the cluster of each row as the last iteration assigned it; horizontally in the parties' order.
+    labels_ : the cluster of each row, by the final centroids as in `predict`; horizontally in the parties' order.
     cluster_centers_ : k × columns, in original units.
     columns_ : the names of these columns after one-hot encoding; vertically each has its party's name before it.
-    inertia_ : sum of squared distances to the centroids that the last iteration began with, in normalised units.
+    inertia_ : sum of squared distances to the final centroids, in normalised units, of rows as the last iteration
+        assigned them.
     n_iter_ : number of iterations.
     reports_ : party -> the costs of its run: seconds, messages and bytes of each stage.
     parties_, n_features_in_, feature_names_in_ : parties, number and names of columns of the data given to `fit`.

@@ -85,7 +85,8 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
     predicts, seeding = job.predict is not None, _seeding(config, layout, chosen or requested_engines(config))
-    return KMeansSteps(layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding)
+    about = layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding
+    return KMeansSteps(*about, final_assignment=job.assigns_finally)
 
 
 def _seeding(config: JobConfig, layout: Layout, chosen: ChosenEngines) -> Seeding | None:
@@ -126,8 +127,8 @@ def he_bounds(config: JobConfig) -> HEBounds:
     """The bounds within which homomorphic products of a job are exact."""
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
-    iterations = store_iterations(config) + job.seeds
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, iterations)
+    times = store_iterations(config) + job.seeds + job.assigns_finally
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:

@@ -66,7 +66,7 @@ ITERATIONS_OF: dict[str, Sequence[int]] = {
     "seed": range(1 - CLUSTERS, 0),
     "iteration": range(ITERATIONS),
     "later": range(1, ITERATIONS),
-    "last": (ITERATIONS - 1,),
+    "last": (ITERATIONS,),
 }
 """In which iterations a step has messages, by when it runs."""
 

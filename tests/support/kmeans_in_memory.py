@@ -32,7 +32,7 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.kmeans.iteration import (
-    compute_inertia,
+    follow_last,
     iterate,
     mask_operands,
     predict_rows,
@@ -160,13 +160,17 @@ def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration's shares add up to: new centroids, the rows' clusters, sizes, stop bit, inertia."""
+    """What one iteration's shares add up to: new centroids, the rows' clusters, sizes, stop bit, inertia.
+
+    `final_labels`: the clusters as if this iteration was the last, where the job assigns rows finally.
+    """
 
     centroids: Real
     labels: Labels
     counts: Integers
     stop: bool
     inertia: float | None
+    final_labels: Labels | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,11 @@ class Table:
 
     def at(self, iteration: int) -> "Table":
         return Table(tuple(replace(context, iteration=iteration) for context in self.contexts))
+
+    def after_last(self, done: int) -> "Table":
+        """After `done` iterations, with what the stores have once for each run."""
+        at = self.at(done).contexts
+        return Table(tuple(replace(each, triples=each.triples and replace(each.triples, once=True)) for each in at))
 
     def run(self, protocol: Protocol, states: Sequence[Shards]) -> list[Shards]:
         """Each party's states, by shard, after all rounds."""
@@ -345,16 +354,18 @@ def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
     done = run.table.contexts[0].iteration + 1
     iterate(kmeans, done == 1, run)
     stores = [checkpoints_of(context) for context in run.table.contexts]
-    inertia = None
-    if kmeans.centroid_update.inertia:
-        inertia = float(fixed.decode(_total(compute_inertia(kmeans, run)[0], "inertia"))[0])
+    if kmeans.ends_with_more:
+        last_jobs = [replace(job, steps=kmeans.last) for job in run.jobs]
+        follow_last(kmeans.last, replace(run, jobs=last_jobs, table=run.table.after_last(done), totals={}))
+    checkpoints = [store.read(done) for store in stores]
     shares = [read_centroids(job, store, done) for job, store in zip(run.jobs, stores, strict=True)]
     return Iteration(
         centroids=fixed.decode(ring.total(shares)),
         labels=_labels(kmeans.layout, stores, done),
         counts=ring.decode(_total(run.totals["counts"], "n")),
         stop=False,
-        inertia=inertia,
+        inertia=float(fixed.decode(_total(checkpoints, "inertia"))[0]) if "inertia" in checkpoints[0] else None,
+        final_labels=_labels(kmeans.layout, stores, done + 1) if kmeans.final_assignment else None,
     )
 
 

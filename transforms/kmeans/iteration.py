@@ -5,7 +5,8 @@
     each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ────────────┐
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
-    once            last norms ─▶ inertia
+    once            [encrypt ─▶] distance ─▶ assign                     (to the last centroids, as in a prediction)
+                                 norms ─▶ inertia
 
 Steps one above the other run in lock-step (`Executor.beside`), so that only the longer one takes time on the link:
 
@@ -137,11 +138,19 @@ def update_centroids(steps: KMeansSteps, run: Executor[S], sums: S, scaled: S) -
     return run.keep(state.KEEP_CHECKPOINT, run.load(state.SQUARES, counts))
 
 
-def compute_inertia(steps: KMeansSteps, run: Executor[S]) -> S:
-    """Compute the inertia of the last assignment and its means, and add it to the last checkpoint."""
-    columns = run.rounds(steps.last_norms, run.shards(Over.COLUMNS, state.LAST_CENTROIDS))
-    norms = run.load(state.LAST_COUNTS, run.total(Over.ONE, only("u"), columns))
-    return run.keep(state.KEEP_INERTIA, run.rounds(steps.inertia, norms))
+def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
+    """Assign the rows to the last centroids, and compute the inertia, if the job asks for it; `steps` are the last."""
+    if steps.final_assignment:
+        distances, norms = measure_distances(steps, run)
+        assigned = run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+        return compute_inertia(steps, run, norms) if steps.centroid_update.inertia else assigned
+    columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
+    return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
+
+
+def compute_inertia(steps: KMeansSteps, run: Executor[S], norms: S) -> S:
+    """Compute the inertia of the last iteration's assignment and its means, and add it to the last checkpoint."""
+    return run.keep(state.KEEP_INERTIA, run.rounds(steps.inertia, run.load(state.LAST_COUNTS, norms)))
 
 
 def predict_rows(steps: KMeansSteps, run: Executor[S]) -> S:

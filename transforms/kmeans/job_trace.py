@@ -13,7 +13,7 @@ from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.iteration import (
     choose_centroid,
-    compute_inertia,
+    follow_last,
     iterate,
     mask_operands,
     predict_rows,
@@ -90,8 +90,8 @@ def _trace(
     if not steps.predicts:
         iterate(steps, False, run)
     iterated = len(run.steps)
-    if not steps.predicts and steps.centroid_update.inertia:
-        compute_inertia(steps, run)
+    if steps.ends_with_more:
+        follow_last(steps.last, replace(run, parameters=steps.last))
     last = len(run.steps)
     if policy is not None and policy.assignments:
         open_assignments(policy, run)

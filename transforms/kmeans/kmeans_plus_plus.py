@@ -26,7 +26,7 @@ from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.centroid_update import last_norms
+from veilmeans.transforms.kmeans.centroid_update import squared_norms
 from veilmeans.transforms.kmeans.cluster_sums import update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
 from veilmeans.transforms.primitives.bit_injection import inject
@@ -75,7 +75,7 @@ class Seeding:
 
     @property
     def norms(self) -> Step:
-        return Step(last_norms().named("seed-norms"), "⟨|μ|²⟩ of the newest centroid")
+        return Step(squared_norms().named("seed-norms"), "⟨|μ|²⟩ of the newest centroid")
 
     @property
     def draw(self) -> Step:

@@ -67,7 +67,7 @@ def _read_assignments(job: PartyJob, context: OpenPartyContext, shard: int) -> A
     """Shares of a row shard's assignments, and the party that its rows belong to (M: all)."""
     row_shard = job.row_shards[shard]
     owner = job.steps.layout.parties if row_shard.owner is None else row_shard.owner
-    shares = checkpoints_of(context).read_shard(assignments(context.iteration), shard)
+    shares = checkpoints_of(context).read_shard(assignments(context.iteration + job.steps.final_assignment), shard)
     return {"c": shares["c"], "rows": np.array([row_shard.shape.rows]), "owner": np.array([owner])}
 
 

@@ -49,6 +49,10 @@ class PartyJob:
         """The same job with the context of an iteration."""
         return replace(self, context=replace(self.context, iteration=iteration))
 
+    def after_last(self, done: int) -> "PartyJob":
+        """The job after its `done` iterations, for what is done once then."""
+        return replace(self, steps=self.steps.last, context=replace(self.context, iteration=done, once=True))
+
     @property
     def parameters(self) -> KMeansSteps:
         return self.steps
@@ -122,14 +126,9 @@ def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Ar
     return {**mu, "before": before["mu"]}
 
 
-def _last_centroids(_job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """Shares of a column shard's centroids as this iteration has left them."""
-    return checkpoints_of(context).read_shard(centroids(context.iteration + 1), shard)
-
-
 def _last_counts(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     """Shares of the counts, and Σ|x|² of what this party owns."""
-    checkpoint = checkpoints_of(context).read(context.iteration + 1)
+    checkpoint = checkpoints_of(context).read(context.iteration)
     return {name: checkpoint[name] for name in ("n", "x2")}
 
 
@@ -206,7 +205,6 @@ DISTANCE_OPERANDS = Load(
 UPDATE_OPERANDS = Load(_update_operands, shapes.update_operands, kept=("operands",))
 COLUMN_CENTROIDS = Load(_column_centroids, shapes.column_centroids, kept=("centroids",))
 MOVED_CENTROIDS = Load(_moved_centroids, shapes.moved_centroids, kept=("centroids", "checkpoint"))
-LAST_CENTROIDS = Load(_last_centroids, shapes.column_centroids, kept=("centroids",))
 LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
@@ -256,8 +254,8 @@ def _write_stop(_job: PartyJob, context: OpenPartyContext, _shard: int, state: A
 
 
 def _write_inertia(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
-    """Add the inertia to the checkpoint that ended this iteration."""
-    store, done = checkpoints_of(context), context.iteration + 1
+    """Add the inertia to the last checkpoint."""
+    store, done = checkpoints_of(context), context.iteration
     store.write(done, {**store.read(done), "inertia": state["inertia"]})
 
 
@@ -307,7 +305,7 @@ KEEP_INERTIA = Keep("inertia", _write_inertia)
 _NOT_STOPPED = np.zeros(1, np.uint8)  # the stop bit of a checkpoint that no iteration has written
 
 
-# a prediction's first and last checkpoint
+# checkpoints of a prediction, and of an assignment after the last iteration
 def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, done: int) -> None:
     """Write checkpoint 0 from the model's shares of centroids after its `done` iterations."""
     folder = centroids(done)
@@ -323,11 +321,30 @@ def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, don
 
 def finish_prediction(job: PartyJob, context: OpenPartyContext) -> None:
     """Write checkpoint 1, when every row shard's assignments are kept."""
-    store = checkpoints_of(context)
-    if store.shards(assignments(1)) != job.shard_numbers(Over.ROWS):
-        raise StorageError(f"assignments of run {context.run!r} are missing: run the command again, it resumes")
+    store = _check_assignments(job, context)
     store.write(1, {"stop": _NOT_STOPPED})
     store.drop(ENCRYPTED, before=1)
+
+
+def _check_assignments(job: PartyJob, context: OpenPartyContext) -> Checkpoints:
+    """Return this party's checkpoints, if every row shard's assignments to these centroids are kept."""
+    store = checkpoints_of(context)
+    if store.shards(assignments(context.iteration + 1)) != job.shard_numbers(Over.ROWS):
+        raise StorageError(f"assignments of run {context.run!r} are missing: run the command again, it resumes")
+    return store
+
+
+FINISHED = "finished"
+"""The mark in the last checkpoint: what follows the last iteration is done."""
+
+
+def finish_training(job: PartyJob, context: OpenPartyContext) -> None:
+    """Mark the last checkpoint, when every row shard's assignments to the final centroids are kept."""
+    store, done = checkpoints_of(context), context.iteration
+    if job.steps.final_assignment:
+        _check_assignments(job, context).drop(ASSIGNMENTS, before=done + 1)
+    store.write(done, {**store.read(done), FINISHED: np.ones(1, np.uint8)})
+    store.drop(ENCRYPTED, before=done + 1)
 
 
 # totals

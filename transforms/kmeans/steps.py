@@ -4,10 +4,10 @@ Which steps run, in which order and over what is said once, in `transforms.kmean
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veilmeans.schemas.layout import Layout, column_slices
-from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, last_norms, norms, stop
+from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, stop
 from veilmeans.transforms.kmeans.cluster_sums import convert, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
@@ -17,13 +17,16 @@ from veilmeans.transforms.products.cross_product import mask_operand
 from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
 from veilmeans.transforms.rounds.executor import Step
+from veilmeans.transforms.rounds.protocol import Protocol
 
 
 @dataclass(frozen=True)
 class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
-    `predicts`: rows are only assigned. `seeding`: the first centroids are chosen by k-means++.
+    `predicts`: rows are only assigned. `seeding`: the first centroids are chosen by k-means++. `final_assignment`: rows
+    are assigned once more after the last iteration. `prefix`: of the steps' names, where one runs in iterations and
+    after them (`last`).
     """
 
     layout: Layout
@@ -34,6 +37,21 @@ class KMeansSteps:
     engines: EngineParameters
     predicts: bool = False
     seeding: Seeding | None = None
+    final_assignment: bool = False
+    prefix: str = ""
+
+    @property
+    def last(self) -> "KMeansSteps":
+        """The steps after the last iteration, under names of their own."""
+        return replace(self, prefix="last-", centroid_update=replace(self.centroid_update, tol=0))
+
+    def _named(self, protocol: Protocol) -> Protocol:
+        return protocol.named(f"{self.prefix}{protocol.name}")
+
+    @property
+    def ends_with_more(self) -> bool:
+        """True if something follows the last iteration."""
+        return not self.predicts and (self.final_assignment or self.centroid_update.inertia)
 
     @property
     def column_shards(self) -> list[slice]:
@@ -51,23 +69,23 @@ class KMeansSteps:
         if not any(self.engines.distance):
             return None
         products = ColumnShardProducts(self.layout, self.engines.distance)
-        return Step(encrypt_centroids(products), "Enc(⟨μ⟩) to the owners", "S1")
+        return Step(self._named(encrypt_centroids(products)), "Enc(⟨μ⟩) to the owners", "S1")
 
     @property
     def distance(self) -> Step:
-        return Step(distance(self.engines.distance), "⟨D'⟩ − ⟨|μ|²⟩ = −2·X·⟨μ⟩ᵀ", "S1")
+        return Step(self._named(distance(self.engines.distance)), "⟨D'⟩ − ⟨|μ|²⟩ = −2·X·⟨μ⟩ᵀ", "S1")
 
     @property
     def norms(self) -> Step:
         moved = " and how far it has moved" if self.centroid_update.threshold else ""
-        return Step(norms(self.centroid_update), f"⟨|μ|²⟩{moved}", "S1")
+        return Step(self._named(norms(self.centroid_update)), f"⟨|μ|²⟩{moved}", "S1")
 
     @property
     def assign(self) -> Step:
-        """A training also converts the assignments to shares by sum."""
+        """An iteration also converts the assignments to shares by sum."""
         protocol = argmin(self.assignment, self.k, self.layout.parties).after(add_norms)
-        if self.predicts:
-            return Step(protocol.named("assign"), "[C] = argmin ⟨D'⟩ of each row", "S2")
+        if self.predicts or self.prefix:
+            return Step(self._named(protocol.named("assign")), "[C] = argmin ⟨D'⟩ of each row", "S2")
         return Step((protocol + convert(self.k)).named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
 
     @property
@@ -103,10 +121,6 @@ class KMeansSteps:
     @property
     def quotient(self) -> Step:
         return Step(quotient(self.centroid_update.division), "⟨μ⟩ = ⟨CᵀX⟩ / ⟨n⟩", "S3")
-
-    @property
-    def last_norms(self) -> Step:
-        return Step(last_norms(), "⟨|μ|²⟩ of the last centroids")
 
     @property
     def inertia(self) -> Step:

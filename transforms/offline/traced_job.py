@@ -1,8 +1,8 @@
 """A traced job: the messages and needs of its steps, from shapes alone, by shard and iteration.
 
 The triple store's shard i has what row shard i and column shard i need, and shard 0 also has what single elements need.
-k-means++ chooses its centroids in the iterations before 0, −1 the last of them. Steps that run once need their
-correlations in the first iteration; those after the last iteration in each, because any may be the last.
+What runs once in a run, before the first iteration or after the last, has its correlations with the first iteration.
+k-means++ chooses its centroids in the iterations before 0, −1 the last of them.
 """
 
 from collections import Counter
@@ -113,9 +113,8 @@ class TracedJob:
         return digest_of_values([self.row_shapes, self.column_shapes, needed])
 
     def _stages(self, shard: int, iteration: int) -> Iterator[StageTrace]:
+        now = ("once", "iteration", "last") if iteration == 0 else ("iteration", "later") if iteration > 0 else ("seed",)
         for step in self.steps:
-            if (step.when == "seed") != (iteration < 0):
-                continue
-            if step.when in ("seed", "iteration", "last") or step.when == ("later" if iteration else "once"):
+            if step.when in now:
                 for shape in self.shapes(step.over)[shard : shard + 1]:
                     yield from step.stages[shape]
