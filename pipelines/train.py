@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
 prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++]
-─▶ iterations, each with a checkpoint ─▶ [final assignment, inertia] ─▶ reveal
+─▶ iterations, each with a checkpoint ─▶ [best start, final assignment, inertia] ─▶ reveal
 """
 
 import logging
@@ -21,6 +21,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
 from veilmeans.transforms.kmeans.iteration import (
     choose_centroid,
+    choose_start,
     follow_last,
     mask_operands,
     write_first_centroids,
@@ -90,16 +91,19 @@ def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: Encod
             else:
                 report.add(time.perf_counter() - begin, stages)
             progress.report_done(done, bytes_sent(stages))
-    _finish(config, job.after_last(done), report)
+    _finish(config, job, done, report)
     return done
 
 
-def _finish(config: JobConfig, last: PartyJob, report: RunReport) -> None:
+def _finish(config: JobConfig, job: PartyJob, done: int, report: RunReport) -> None:
     """Do what follows the last iteration, unless that was done before."""
+    last = job.after_last(done)
     context = last.context.open()
     if not last.steps.ends_with_more or FINISHED in checkpoints_of(context).read(context.iteration):
         return
-    begin = time.perf_counter()
-    stages = run_description(config, last, partial(follow_last, last.steps))
+    begin, stages = time.perf_counter(), dict[str, dict[str, int]]()
+    if job.steps.starts > 1:
+        stages |= run_description(config, job.choosing_start(done), partial(choose_start, job.steps))
+    stages |= run_description(config, last, partial(follow_last, last.steps))
     finish_training(last, context)
     report.add(time.perf_counter() - begin, stages)

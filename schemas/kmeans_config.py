@@ -185,6 +185,10 @@ class KMeansConfig(ConfigSection):
     tol: Annotated[NonNegative, AGREED_IN_TRAINING] = 1e-4
     """stop when the squared movement of all centroids is below this in sum; 0: never stop early, and nothing is opened
     for it"""
+    starts: Annotated[int, AGREED_IN_TRAINING] = Field(1, ge=1, le=32)
+    """starts, each from initial centroids of its own, in the same rounds; the one of the least inertia is chosen on
+    shares: nobody learns which it is, or the others' inertia. A run stops when the centroids of all starts together
+    moved by less than tol"""
     final_assignment: Annotated[bool, AGREED_IN_TRAINING] = True
     """after the last iteration, assign all rows once more, to the final centroids: clusters are then as a prediction of
     the same rows finds them; false: clusters as the last iteration assigned them, before it moved the centroids"""
@@ -260,6 +264,16 @@ class KMeansConfig(ConfigSection):
         return self.max_iter if self.predict is None else 1
 
     @property
+    def trained_starts(self) -> int:
+        """The number of starts of a training; a prediction has the best one."""
+        return self.starts if self.predict is None else 1
+
+    @property
+    def trained_clusters(self) -> int:
+        """The number of clusters of all starts."""
+        return self.clusters * self.trained_starts
+
+    @property
     def seeds(self) -> int:
         """The number of centroids that k-means++ chooses: all but the first."""
         return self.clusters - 1 if self.predict is None and self.init.method == "k-means++" else 0
@@ -293,6 +307,10 @@ class KMeansConfig(ConfigSection):
 
     def _check_init(self) -> None:
         total, indices = self.total_rows, self.init.indices
+        if self.starts > 1 and indices is not None:
+            raise ValueError("starts: must be 1, because init.indices names the rows of one start")
+        if self.starts > 1 and not self.final_assignment:
+            raise ValueError("final_assignment: must be true, because rows are assigned to the best of several starts")
         if self.clusters > total:
             raise ValueError(f"clusters: {self.clusters:,} clusters of {total:,} rows are not possible")
         if indices is not None:

@@ -190,7 +190,9 @@ class StoreRun:
 
     def at(self, address: Address) -> Address:
         """Return the store's own address for an address of the run."""
-        return store_address(self.store.manifest.store, self.number, replace(address, iteration=self._iteration(address)))
+        return store_address(
+            self.store.manifest.store, self.number, replace(address, iteration=self._iteration(address))
+        )
 
     def has_corrections(self, iteration: int, shard: int) -> bool:
         """True if the store has corrections for this shard."""

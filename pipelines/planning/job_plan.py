@@ -95,6 +95,7 @@ def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
         "columns": layout.total_features,
         "clusters": kmeans.k,
         "model": job.predict.model if job.predict else None,
+        "starts": kmeans.starts,
         "seeds": job.seeds,
         "max_iter": job.iterations,
         "tol": job.tol if job.predict is None else 0.0,

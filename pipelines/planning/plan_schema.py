@@ -9,16 +9,16 @@ checkpoint waits for those of all messages before it; computing on large shards 
 exact, unless it says otherwise, and but for the lengths of column names, which `columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
-  job                 layout, rows, columns, clusters, model (of a prediction), seeds (centroids that k-means++
-                      chooses), max_iter, tol, shards, column_shards, runner, rounds ("one_call": one call an
+  job                 layout, rows, columns, clusters, model (of a prediction), starts, seeds (centroids that
+                      k-means++ chooses), max_iter, tol, shards, column_shards, runner, rounds ("one_call": one call an
                       iteration; "stages": a Beam stage for each round), compare_bits, compared_bits,
                       assignment ("pairs", "tree"), radices (of a comparison's rounds)
   links               name -> rate_mbps, round_trip_ms
   steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
                       "columns", "one"), when ("once", "seed", "iteration", "later": in each iteration but the first,
-                      "last": after the last one, "end"), after and beside (names of steps), times (at most), each (`Traffic`
-                      of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received by peer,
-                      bottleneck_bytes, acknowledgements), total (of all times), seconds (by link, of one time)
+                      "last": after the last one, "end"), after and beside (names of steps), times (at most), each
+                      (`Traffic` of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received
+                      by peer, bottleneck_bytes), total (of all times), seconds (by link, of one time)
   iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
   offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
                       cipher_bytes, bytes_stored (files of the triple store); all for the complete triple store

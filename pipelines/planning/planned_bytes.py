@@ -124,7 +124,7 @@ def _file_bytes(**shapes: tuple[tuple[int, ...], str]) -> int:
 
 def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
     """Centroids of every iteration, assignments of the last two, encrypted centroids of the last."""
-    k, layout = kmeans.k, kmeans.layout
+    k, layout = kmeans.all_clusters, kmeans.layout
     small = _file_bytes(n=((k,), "uint64"), x2=((1,), "uint64"), stop=((1,), "uint8"))
     centroids = sum(_file_bytes(mu=((k, each.stop - each.start), "uint64")) for each in kmeans.column_shards)
     shards = Counter(row_shard.shape.rows for row_shard in layout.row_shards())

@@ -79,14 +79,18 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
         magnitude=_magnitude(job),
         tol=tol,
         inertia=bool(job.reveal.inertia),
-        coordinates=job.clusters * layout.total_features,
+        coordinates=job.trained_clusters * layout.total_features,
     )
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
-    columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
+    columns = columns_per_shard(job.trained_clusters, config.beam.values_per_column_shard)
     predicts, seeding = job.predict is not None, _seeding(config, layout, chosen or requested_engines(config))
     about = layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding
-    return KMeansSteps(*about, final_assignment=job.assigns_finally)
+    if job.trained_starts == 1:
+        return KMeansSteps(*about, final_assignment=job.assigns_finally)
+    one = replace(he_bounds(config), k=job.clusters, starts=1)
+    last = _engines_within(config, one.distance, one.update, chosen or requested_engines(config))
+    return KMeansSteps(*about, final_assignment=True, starts=job.starts, last_engines=last)
 
 
 def _seeding(config: JobConfig, layout: Layout, chosen: ChosenEngines) -> Seeding | None:
@@ -107,9 +111,9 @@ def _seeding(config: JobConfig, layout: Layout, chosen: ChosenEngines) -> Seedin
             f"within {_shown(job.interval)} need over 64 bits: lower kmeans.normalise.bound, or choose another method"
         )
     shift = max(1, ceil(widest + log2(layout.total_rows)) - WEIGHT_BITS + 1)
-    bounds = he_bounds(config)
-    engines = _engines_within(config, replace(bounds, k=1).distance, replace(bounds, k=2).update, chosen)
-    return Seeding(layout, 1, job.seeds, bits, shift, engines)
+    bounds = replace(he_bounds(config), k=job.starts, starts=0)
+    engines = _engines_within(config, bounds.distance, bounds.update, chosen)
+    return Seeding(layout, job.starts, job.seeds, bits, shift, engines)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -128,7 +132,8 @@ def he_bounds(config: JobConfig) -> HEBounds:
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
     times = store_iterations(config) + job.seeds + job.assigns_finally
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times)
+    shape = layout_of(config, job), job.trained_clusters, _magnitude(job), integer_valued
+    return HEBounds(*shape, times, starts=job.trained_starts)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:
@@ -163,7 +168,7 @@ def _assignment(config: JobConfig, layout: Layout) -> Argmin:
     job, link = config.required_kmeans, Link.from_config(config.link)
     methods = METHODS if job.assignment == "auto" else (job.assignment,)
     comparisons = _comparisons(job, layout)
-    shape = job.clusters, layout.total_rows, layout.parties
+    shape = job.clusters, layout.total_rows * job.trained_starts, layout.parties
     return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods)
 
 
@@ -204,13 +209,15 @@ def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpda
         return
     if job.tol and _log2(job.tol) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(f"kmeans.tol is {job.tol:g}, and must be below {1 << _ROOM - 2 * FRACTION_BITS:,}")
-    if job.tol and _log2(job.clusters, d, high - low, high - low) + 2 * FRACTION_BITS >= _ROOM:
+    if job.tol and _log2(job.trained_clusters, d, high - low, high - low) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(
-            f"the movement of {job.clusters:,} centroids of {d:,} columns within {within} needs over 64 bits: "
+            f"the movement of {job.trained_clusters:,} centroids of {d:,} columns within {within} needs over 64 bits: "
             "lower kmeans.normalise.bound, or set kmeans.tol to 0"
         )
-    if centroid_update.inertia and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
-        raise ConfigError("the inertia of so many rows does not fit in 64 bits: leave out kmeans.reveal.inertia")
+    compared = job.trained_starts > 1
+    if (centroid_update.inertia or compared) and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
+        remedy = "set kmeans.starts to 1" if compared else "leave out kmeans.reveal.inertia"
+        raise ConfigError(f"the inertia of so many rows does not fit in 64 bits: {remedy}")
     if centroid_update.count_bits > _COUNT_BITS:
         raise ConfigError(f"{layout.total_rows:,} rows are too many: there can be {(1 << _COUNT_BITS) - 1:,}")
 

@@ -163,7 +163,8 @@ class ObservedRun:
         theirs = [form for name in others for form in related_forms(self.values(name))]
         own = [form for name in parties for form in related_forms(self.values(name))]
         public = np.array([0, 1, 2, 1 << 20, 1 << 21], np.uint64)
-        known = np.concatenate([*own, public, -public])
+        squares = [norms(self.values(name)) for name in parties]  # a centroid of k-means++ may be a row of theirs
+        known = np.concatenate([*own, *squares, public, -public])
         words = np.setdiff1d(np.concatenate([*theirs, *self.intermediates()]), known)
         reals = np.concatenate([self.raw(name).reshape(-1) for name in others])
         if self.scenario.normalise.get("aggregate"):  # a column's extremes are opened to all

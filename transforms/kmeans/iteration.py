@@ -5,6 +5,7 @@
     each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ────────────┐
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
+    [once           start-norms ─▶ start-choose ─▶ start-take, start-counts]               (the best of several starts)
     once            [encrypt ─▶] distance ─▶ assign                     (to the last centroids, as in a prediction)
                                  norms ─▶ inertia
 
@@ -136,6 +137,17 @@ def update_centroids(steps: KMeansSteps, run: Executor[S], sums: S, scaled: S) -
     new = run.keep(state.KEEP_CENTROIDS, run.rounds(steps.quotient, divided))
     counts = run.total(Over.ONE, only("n"), new, scaled)
     return run.keep(state.KEEP_CHECKPOINT, run.load(state.SQUARES, counts))
+
+
+def choose_start(steps: KMeansSteps, run: Executor[S]) -> S:
+    """Choose the start of the least inertia after the last iteration, and keep its centroids and counts."""
+    columns = run.rounds(steps.start_norms, run.shards(Over.COLUMNS, state.COLUMN_CENTROIDS))
+    norms = run.load(state.LAST_COUNTS, run.total(Over.ONE, only("u"), columns))
+    chosen = run.rounds(steps.choose_best, norms)
+    best = run.total(Over.COLUMNS, state.best_to_every_column_shard, chosen)
+    columns, counts = run.beside((steps.take_best, run.load(state.COLUMN_CENTROIDS, best)), (steps.take_counts, chosen))
+    kept = run.keep(state.KEEP_CHOSEN, columns)
+    return run.keep(state.KEEP_CHOSEN_COUNTS, run.after(counts, kept))
 
 
 def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:

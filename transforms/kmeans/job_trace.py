@@ -13,6 +13,7 @@ from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.iteration import (
     choose_centroid,
+    choose_start,
     follow_last,
     iterate,
     mask_operands,
@@ -90,6 +91,8 @@ def _trace(
     if not steps.predicts:
         iterate(steps, False, run)
     iterated = len(run.steps)
+    if steps.starts > 1:
+        choose_start(steps, run)
     if steps.ends_with_more:
         follow_last(steps.last, replace(run, parameters=steps.last))
     last = len(run.steps)

@@ -19,7 +19,7 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import ASSIGNMENTS, ENCRYPTED, OPERANDS, SEED_WEIGHTS, SEEDS
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, OPERANDS, SEED_WEIGHTS, SEEDS
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
@@ -49,9 +49,13 @@ class PartyJob:
         """The same job with the context of an iteration."""
         return replace(self, context=replace(self.context, iteration=iteration))
 
+    def choosing_start(self, done: int) -> "PartyJob":
+        """The job of all starts after its `done` iterations, for what is done once then."""
+        return replace(self, context=replace(self.context, iteration=done, once=True))
+
     def after_last(self, done: int) -> "PartyJob":
         """The job after its `done` iterations, for what is done once then."""
-        return replace(self, steps=self.steps.last, context=replace(self.context, iteration=done, once=True))
+        return replace(self.choosing_start(done), steps=self.steps.last)
 
     @property
     def parameters(self) -> KMeansSteps:
@@ -105,16 +109,21 @@ def _operands(job: PartyJob, context: OpenPartyContext, shard: int, engines: Own
 def _distance_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """The operands of the distances, and shares of all centroids as this iteration begins."""
     operands = _operands(job, context, shard, job.steps.engines.distance)
-    return {**operands, "mu": read_centroids(job, checkpoints_of(context), context.iteration)}
+    return {**operands, "mu": read_centroids(job, checkpoints_of(context), _kind(job, context))}
 
 
 def _update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     return _operands(job, context, shard, job.steps.engines.update)
 
 
-def _column_centroids(_job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+def _column_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """Shares of a column shard's centroids as this iteration begins."""
-    return checkpoints_of(context).read_shard(centroids(context.iteration), shard)
+    return checkpoints_of(context).read_shard(_kind(job, context), shard)
+
+
+def _kind(job: PartyJob, context: OpenPartyContext) -> str:
+    """The kind of the centroids as this iteration begins: of all starts, or of the one that was chosen."""
+    return centroids(context.iteration) if job.steps.starts > 1 else context.folder.final_centroids(context.iteration)
 
 
 def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -126,10 +135,11 @@ def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Ar
     return {**mu, "before": before["mu"]}
 
 
-def _last_counts(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
-    """Shares of the counts, and Σ|x|² of what this party owns."""
+def _last_counts(job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
+    """Shares of the counts, of all starts or of the one that was chosen, and Σ|x|² of what this party owns."""
     checkpoint = checkpoints_of(context).read(context.iteration)
-    return {name: checkpoint[name] for name in ("n", "x2")}
+    counts = _CHOSEN_COUNTS if job.steps.starts == 1 and _CHOSEN_COUNTS in checkpoint else "n"
+    return {"n": checkpoint[counts], "x2": checkpoint["x2"]}
 
 
 def _column_range(job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
@@ -143,9 +153,9 @@ def _squares(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     return {"x2": checkpoints_of(context).read(context.iteration)["x2"]}
 
 
-def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
-    """Read shares of all centroids (k × d) after so many iterations."""
-    parts = [store.read_shard(centroids(done), shard)["mu"] for shard in job.shard_numbers(Over.COLUMNS)]
+def read_centroids(job: PartyJob, store: Checkpoints, kind: str) -> ring.Ring:
+    """Read shares of all centroids (k × d) of this kind."""
+    parts = [store.read_shard(kind, shard)["mu"] for shard in job.shard_numbers(Over.COLUMNS)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
@@ -190,7 +200,7 @@ def _all_seeds(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """Shares of a column shard's first centroids, when all are chosen."""
     store = checkpoints_of(context)
     parts = [store.read_shard(seeds(number), shard)["mu"] for number in range(shapes.seeding_of(job.steps).times + 1)]
-    return {"mu": np.concatenate(parts)}
+    return {"mu": np.stack(parts, axis=1).reshape(-1, parts[0].shape[1])}
 
 
 def _nothing(_job: PartyJob, _context: OpenPartyContext, _shard: int) -> Arrays:
@@ -282,6 +292,19 @@ def drop_seeds(context: OpenPartyContext) -> None:
     store.drop(ENCRYPTED, before=0)
 
 
+_CHOSEN_COUNTS = "chosen.n"
+"""The counts of the best start, in the last checkpoint."""
+
+
+def _keep_chosen(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    checkpoints_of(context).write_shard(CHOSEN, shard, {"mu": state["mu"]})
+
+
+def _write_chosen_counts(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
+    store, done = checkpoints_of(context), context.iteration
+    store.write(done, {**store.read(done), _CHOSEN_COUNTS: state["n"]})
+
+
 def first_checkpoint(squares: ring.Ring) -> Keep:
     """Checkpoint 0: this party's own Σ|x|²."""
 
@@ -299,6 +322,8 @@ KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu
 KEEP_FIRST_SEEDS = Keep("seeds", _keep_first_seeds)
 KEEP_SEEDS = Keep("seeds", _keep_seeds)
 KEEP_SEED_WEIGHTS = Keep("weights", _keep_seed_weights)
+KEEP_CHOSEN = Keep("centroids", _keep_chosen)
+KEEP_CHOSEN_COUNTS = Keep("checkpoint", _write_chosen_counts)
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
 KEEP_STOP = Keep("stop", _write_stop)
 KEEP_INERTIA = Keep("inertia", _write_inertia)
@@ -308,7 +333,7 @@ _NOT_STOPPED = np.zeros(1, np.uint8)  # the stop bit of a checkpoint that no ite
 # checkpoints of a prediction, and of an assignment after the last iteration
 def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, done: int) -> None:
     """Write checkpoint 0 from the model's shares of centroids after its `done` iterations."""
-    folder = centroids(done)
+    folder = model.folder.final_centroids(done)
     parts = [model.read_shard(folder, shard)["mu"] for shard in model.shards(folder)]
     mu: ring.Ring = np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), ring.DTYPE)
     if mu.shape != (job.steps.k, job.steps.layout.total_features):
@@ -403,6 +428,11 @@ def limits_to_every_row_shard(_steps: KMeansSteps, _party: Party, state: Arrays)
 def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard what its numerator needs of the counts."""
     return _to_all(len(steps.column_shards), state, "w", "empty")
+
+
+def best_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every column shard the bits of the best start."""
+    return _to_all(len(steps.column_shards), state, "best")
 
 
 def reciprocal_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

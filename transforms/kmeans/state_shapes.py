@@ -27,7 +27,7 @@ def matrix_to_mask(_steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 
 
 def distance_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
-    k, d = steps.k, steps.layout.total_features
+    k, d = steps.all_clusters, steps.layout.total_features
     centroids: Shapes = {"mu": ((k, d), "uint64")}
     return [{**each, **centroids} for each in _operands(shape, steps.engines.distance)]
 
@@ -53,12 +53,12 @@ def _operands(shape: ShardShape, engines: Sequence[HEProductParameters | None]) 
 
 
 def column_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
-    return [{"mu": ((steps.k, *shape.widths), "uint64")}] * steps.layout.parties
+    return [{"mu": ((steps.all_clusters, *shape.widths), "uint64")}] * steps.layout.parties
 
 
 def moved_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     names = ("mu", "before") if steps.centroid_update.threshold else ("mu",)
-    return [dict.fromkeys(names, ((steps.k, *shape.widths), "uint64"))] * steps.layout.parties
+    return [dict.fromkeys(names, ((steps.all_clusters, *shape.widths), "uint64"))] * steps.layout.parties
 
 
 def seeding_of(steps: KMeansSteps) -> Seeding:
@@ -111,7 +111,7 @@ def squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
 
 
 def counts_and_squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
-    return [{"n": ((steps.k,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
+    return [{"n": ((steps.all_clusters,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
 
 
 def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:

@@ -113,7 +113,9 @@ class TracedJob:
         return digest_of_values([self.row_shapes, self.column_shapes, needed])
 
     def _stages(self, shard: int, iteration: int) -> Iterator[StageTrace]:
-        now = ("once", "iteration", "last") if iteration == 0 else ("iteration", "later") if iteration > 0 else ("seed",)
+        now: tuple[When, ...] = ("seed",)
+        if iteration >= 0:
+            now = ("iteration", "later") if iteration else ("once", "iteration", "last")
         for step in self.steps:
             if step.when in now:
                 for shape in self.shapes(step.over)[shard : shard + 1]:

@@ -98,8 +98,8 @@ class PartyContext:
     """A party's context in one iteration of a run, without secrets.
 
     `binding` is the keyed digest of data and job, `store_number` the number that the run has claimed of the triple
-    store, `extra_timeout_s` the seconds for which a peer may be silent beyond what the configuration allows. `once`: this
-    is done once in a run, and the store has it with the first iteration.
+    store, `extra_timeout_s` the seconds for which a peer may be silent beyond what the configuration allows. `once`:
+    this is done once in a run, and the store has it with the first iteration.
     """
 
     config: JobConfig
