@@ -37,6 +37,8 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.rounds.executor import Load
 
 ITERATIONS = 3
+NEAR = 1e-3
+"""Inertias that differ by less are rounded to either order; starts may end in the same clusters."""
 MIXED = {"payco": ProductEnginesConfig(distance="he", update="beaver"), "shop": "he"}
 LAYOUTS = {
     "vertical": vertical(70, (2, 3), 40),
@@ -82,14 +84,16 @@ def check_starts(kmeans: KMeansSteps, rows: Real, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     starts = [rows[rng.choice(len(rows), kmeans.k, replace=False)] for _ in range(kmeans.starts)]
     found, chosen, labels, inertia = train(kmeans, rows, starts)
-    clear = [lloyd(lambda: [rows], start, ITERATIONS)[-1] for start in starts]
-    for one, other in zip(found, clear, strict=True):
-        np.testing.assert_allclose(one, other.centroids, rtol=0, atol=TOLERANCE)
-    inertias = [((rows - each.centroids[each.labels]) ** 2).sum() for each in clear]
-    best = int(np.argmin(inertias))
-    np.testing.assert_allclose(chosen, clear[best].centroids, rtol=0, atol=TOLERANCE)
+    inertias = []
+    for start, centroids in zip(starts, found, strict=True):
+        before, after = lloyd(lambda: [rows], start, ITERATIONS)[-2:]
+        np.testing.assert_allclose(centroids, after.centroids, rtol=0, atol=TOLERANCE)
+        inertias.append(((rows - after.centroids[nearest(rows, before.centroids)]) ** 2).sum())
+    best = [each for each, inertia_ in zip(found, inertias, strict=True) if inertia_ < min(inertias) + NEAR]
+    assert any(np.array_equal(chosen, each) for each in best)
+    assert len(best) < kmeans.starts or kmeans.k == 1
     np.testing.assert_array_equal(labels, nearest(rows, chosen))
-    assert inertia == pytest.approx(inertias[best], abs=1e-2)
+    assert inertia == pytest.approx(min(inertias), abs=2 * NEAR)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
