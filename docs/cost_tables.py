@@ -164,6 +164,10 @@ OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"init": {"method": "k-means++"}},
         tuple(f"seed-{name}" for name in ("distance", "norms", "draw", "nearest", "limit", "choose", "update")),
     ),
+    "vertical, `starts: 5`": (
+        {"starts": 5},
+        ("distance", "assign", "update", "start-norms", "start-choose", "start-take", "start-counts"),
+    ),
 }
 """Jobs that have other steps than the first example, and which."""
 

@@ -111,8 +111,9 @@ class Reference:
     @classmethod
     def make(cls, folder: Path, vertical: bool, values_per_column_shard: int = 1 << 18) -> "Reference":
         beam = {"rounds": "one_call", "values_per_column_shard": values_per_column_shard}
-        init = {} if vertical and values_per_column_shard > THREE_COLUMNS else {"method": "k-means++"}
-        new = new_world(folder / "new", 250, 64, vertical, beam, init=init)
+        plain = vertical and values_per_column_shard > THREE_COLUMNS
+        job = {} if plain else {"init": {"method": "k-means++"}, "starts": 2}
+        new = new_world(folder / "new", 250, 64, vertical, beam, **job)
         trained = new.copied(folder / "trained")
         trained.train()
         return cls(new, trained)

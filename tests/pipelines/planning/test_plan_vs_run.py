@@ -50,7 +50,13 @@ def horizontal(folder: Path) -> World:
 def three_parties(folder: Path) -> World:
     """Two row shards; only one party learns anything."""
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
-    job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "inertia": ["bank"]}, **JOB, **PLUS_PLUS}
+    job = {
+        "layout": "vertical",
+        "reveal": {"assignments": ["bank"], "inertia": ["bank"]},
+        **JOB,
+        **PLUS_PLUS,
+        "starts": 2,
+    }
     return make_world(folder, parts, job, beam={"rows_per_shard": 17})
 
 

@@ -19,7 +19,9 @@ JOBS = {
     "vertical, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he"),
     "horizontal, three parties, k = 4": kmeans_for(horizontal((3, 2, 1), 2, 4), 4, products="beaver"),
     "vertical, k-means++, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he", init=PLUS_PLUS),
-    "horizontal, k-means++, three parties, k = 2": kmeans_for(horizontal((3, 2, 1), 2, 4), 2, init=PLUS_PLUS),
+    "horizontal, k-means++, three parties, k = 2, two starts": kmeans_for(
+        horizontal((3, 2, 1), 2, 4), 2, init=PLUS_PLUS, starts=2
+    ),
 }
 
 

@@ -39,6 +39,7 @@ from veilmeans.schemas.layout import Layout, ShardShape
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding, nearest
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
+from veilmeans.transforms.primitives.best_start import choose_best, take_counts
 from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.divide import Division, numerator, quotient, refine, scale
@@ -159,6 +160,15 @@ def on_squared_distances(parties: int) -> Case:
     return Case(nearest(seeding), parties, begin)
 
 
+def on_starts(parties: int) -> Case:
+    """Norms and counts of four starts, each of which has many clusters."""
+
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        return states(u=words(parties, secret * 2**40, (rows,)), n=words(parties, secret * 200, (rows,)))
+
+    return Case((choose_best(4, parties) + take_counts(4)).named("starts"), parties, begin)
+
+
 CASES: dict[str, Case] = {
     f"{name}, M = {m}": case
     for m in (2, 3)
@@ -179,6 +189,7 @@ CASES: dict[str, Case] = {
         "inject several bits": on_repeated_values(m),
         "cross": on_matrices(m),
         "divide": on_counts(m),
+        "the best of four starts": on_starts(m),
         "a secret random number": on_words(m, draw(ROWS), "x"),
         "a row by its weight": on_weights(m),
         "the nearest centroid of each row": on_squared_distances(m),
