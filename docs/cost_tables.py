@@ -159,7 +159,7 @@ def _when(step: JobStep) -> str:
 OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "horizontal, joint `minmax`": (horizontal("minmax"), ("extremes",)),
     "horizontal, joint `zscore`": (horizontal("zscore"), ("moments",)),
-    "vertical, `products: he`": ({"products": "he"}, ("encrypt", "distance", "update", "unmask")),
+    "vertical, `products: he`": ({"products": "he"}, ("encrypt", "distance", "update", "unmask", "last-encrypt")),
     "vertical, `init.method: k-means++`": (
         {"init": {"method": "k-means++"}},
         tuple(f"seed-{name}" for name in ("distance", "norms", "draw", "nearest", "limit", "choose", "update")),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.transcript_cases import on_squared_distances, on_starts, on_weights, words
 from support.transcripts import (
     ROWS,
     RUNS,
@@ -35,33 +36,23 @@ from veilmeans.crypto.bits import ONES, word_count
 from veilmeans.crypto.correlations import BitProducts, Mul, ProductGroups
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
-from veilmeans.schemas.layout import Layout, ShardShape
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding, nearest
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
-from veilmeans.transforms.primitives.best_start import choose_best, take_counts
 from veilmeans.transforms.primitives.bit_injection import b2a, inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.divide import Division, numerator, quotient, refine, scale
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
 from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
-from veilmeans.transforms.primitives.weighted_choice import choose, draw
+from veilmeans.transforms.primitives.weighted_choice import draw
 from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
-from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
 
 pytestmark = pytest.mark.slow
 
 CONSTANT = 2**61 + 12345
-
-
-def words(parties: int, secret: int, shape: tuple[int, ...] = (ROWS,)) -> list[ring.Ring]:
-    """Make shares that are not random: all but the first are zero; or, for another secret, seven."""
-    seven = 7 if secret else 0
-    first = np.full(shape, (secret - seven * (parties - 1)) % 2**64, ring.DTYPE)
-    return [first, *(np.full(shape, seven, ring.DTYPE) for _ in range(parties - 1))]
 
 
 def packed(parties: int, secret: int, rows: int = ROWS) -> list[Array]:
@@ -137,36 +128,6 @@ def on_repeated_values(parties: int) -> Case:
 
     step = inject("b", "x", "z", like="several", bit_target="t")
     return Case(Protocol("inject", (step,)), parties, begin)
-
-
-def on_weights(parties: int) -> Case:
-    """Weights of which all are the limit of a row, and an own number of the shard."""
-
-    def begin(secret: int, rows: int) -> list[Arrays]:
-        v, one = words(parties, secret * 3, (1, rows)), words(parties, secret * 2**40, (1,))
-        return states(v=v, before=one, t=one, number=[np.array([0])] * parties)
-
-    return Case(choose(1, parties), parties, begin)
-
-
-def on_squared_distances(parties: int) -> Case:
-    """The distances, weights and norms of one choice."""
-    seeding = Seeding(Layout(True, (1,) * parties, (1,) * parties, 1), 1, 1, 42, 20, EngineParameters((), ()))
-
-    def begin(secret: int, rows: int) -> list[Arrays]:
-        d, v = (words(parties, secret * value, (1, rows)) for value in (2**41 + 5, 77))
-        return states(d=d, v=v, u=words(parties, secret * 9, (1,)), x2=words(parties, secret * 11, (rows,)))
-
-    return Case(nearest(seeding), parties, begin)
-
-
-def on_starts(parties: int) -> Case:
-    """Norms and counts of four starts, each of which has many clusters."""
-
-    def begin(secret: int, rows: int) -> list[Arrays]:
-        return states(u=words(parties, secret * 2**40, (rows,)), n=words(parties, secret * 200, (rows,)))
-
-    return Case((choose_best(4, parties) + take_counts(4)).named("starts"), parties, begin)
 
 
 CASES: dict[str, Case] = {
