@@ -155,7 +155,7 @@ def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
     if steps.final_assignment:
         distances, norms = measure_distances(steps, run)
         assigned = run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
-        return compute_inertia(steps, run, norms) if steps.centroid_update.inertia else assigned
+        return compute_inertia(steps, run, run.after(norms, assigned)) if steps.centroid_update.inertia else assigned
     columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
     return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
 
