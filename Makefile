@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan test-data test-flink test-sklearn clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline test-data test-flink test-sklearn clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -50,6 +50,11 @@ bench-sparse: $(READY)
 bench-peers: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.peers --json benchmarks/results/peers.json
+
+# Triples that two parties make without a dealer, and trainings with them.
+bench-offline: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.offline --large --json benchmarks/results/offline.json
 
 # Both systems over the paper's WAN, by a proxy with rate and delay.
 bench-wan: $(READY)

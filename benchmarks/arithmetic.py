@@ -2,7 +2,7 @@
 
 All parties run in one process, round by round, and their work is counted together; a party expands its triples from its
 seed as in a real run, and the corrections are in memory. Seconds are of one core (time.process_time), the least of a
-few repetitions.
+few repetitions; loops that numba compiles are compiled, as they are in large jobs after a while.
 """
 
 import os
@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, random_array
 
 from benchmarks import prefix_compare
 from benchmarks.figures import Figure, parser, publish
-from veilmeans.crypto import bits, ring
+from veilmeans.crypto import bit_loops, bits, ring
 from veilmeans.crypto import ring_matmul as products
 from veilmeans.io.storage.triple_store import correction_name, store_address
 from veilmeans.schemas.address import Address
@@ -224,8 +224,14 @@ def sparse() -> list[Figure]:
     ]
 
 
+def compile_loops() -> None:
+    """Compile at once what a process compiles when it has worked enough for it to pay: large jobs are measured."""
+    bit_loops.COMPILED_AFTER = products.COMPILED_AFTER = 0
+
+
 def main() -> None:
     arguments = parser(__doc__).parse_args()
+    compile_loops()
     figures = [*comparisons(64, 1.5, None, 12), *comparisons(32, None, 3, 8)]
     assignments = [figure for method in METHODS for figure in assignment(method)]
     publish([*figures, *assignments, *dense(False), *dense(True), *sparse()], arguments.json)

@@ -1,13 +1,14 @@
-"""Whole K-means runs for benchmarks: a dealer and two parties, separate processes on this machine, with mutual TLS.
+"""Whole K-means runs for benchmarks: two parties, and a dealer or none, as processes on this machine, with mutual TLS.
 
 Measured per run: seconds of the online phase (from the handshake to the opened results, in the slowest party's report)
-and of the offline phase (its command, start of Python and Beam included), bytes sent by all parties, bytes of the
-triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`) the bytes on
-the wire are counted, too: TLS and gRPC included.
+and of the offline phase (its command, start of Python and Beam included), bytes sent by all parties in each phase,
+bytes of the triple stores, and the largest peak memory of a party's process. Through a proxy (`benchmarks.link_proxy`)
+the bytes on the wire are counted, too: TLS and gRPC included.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import yaml
 from scipy.sparse import csr_array, save_npz, vstack
 
 from benchmarks.link_proxy import SlowLink
+from veilmeans.io.storage.run_report import bytes_sent
 from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.pipelines.local.party_processes import free_ports
 from veilmeans.schemas.arrays import Real
@@ -34,6 +36,8 @@ PARTIES = ("payco", "shop")
 BATCH = 1 << 18
 _CELLS = 1 << 24
 """Values of a matrix that are drawn at a time."""
+Usages = dict[str, resource.struct_rusage]
+"""What each process has used."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,17 @@ class Shape:
     """Share of zeros; the inputs are sparse matrices then."""
     one_hot: int | None = None
     """How many ones a row has at each party; the inputs are sparse matrices then."""
+    provider: str = "dealer"
+    """Who makes the triples: a dealer, or the parties by ot or iknp."""
+
+    @property
+    def dealer(self) -> str | None:
+        return "dealer" if self.provider == "dealer" else None
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The parties, and the dealer if there is one."""
+        return (*PARTIES, self.dealer) if self.dealer else PARTIES
 
     @property
     def widths(self) -> dict[str, int]:
@@ -81,6 +96,10 @@ class Measured:
     reports: dict[str, Any]
     peaks: dict[str, float]
     """GiB of each process of the offline phase and of the run."""
+    processor: dict[str, float] = field(default_factory=dict)
+    """Processor seconds of each process of the offline phase and of the run."""
+    offline_sent_mb: float = 0.0
+    """Messages of the parties to each other while they make the triples: none with a dealer."""
 
 
 def measure(shape: Shape, within: Path | None = None) -> Measured:
@@ -101,27 +120,37 @@ def finished_run(
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
         write_inputs(folder, shape, rows)
-        offline, before = _run(folder, "offline", (*PARTIES, "dealer"))
+        offline, before = _run(folder, "offline", shape.members)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):
-            wall, peaks = _run(folder, "train", PARTIES)
-        yield folder, _collect(folder, offline, wall, before, peaks)
+            wall, during = _run(folder, "train", PARTIES)
+        yield folder, _collect(folder, offline, wall, before, during)
 
 
-def _collect(folder: Path, offline: float, wall: float, before: dict[str, float], peaks: dict[str, float]) -> Measured:
+def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages) -> Measured:
     """Read the reports and results of a finished run."""
-    reports = {party: json.loads(_run_folder(folder, party).report.read_text()) for party in PARTIES}
+    reports, making = _reports(folder, "first"), _reports(folder, "store-first")
     stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
-    sent = sum(counts.get("bytes_sent", 0) for report in reports.values() for counts in report["stages"].values())
+    sent, sent_offline = (sum(bytes_sent(each["stages"]) for each in by.values()) for by in (reports, making))
     online = max(report["seconds"] for report in reports.values())
     named = {
-        f"{phase}, {name}": peak for phase, by in (("offline", before), ("train", peaks)) for name, peak in by.items()
+        f"{phase}, {name}": usage
+        for phase, usages in (("offline", before), ("train", during))
+        for name, usage in usages.items()
     }
-    return Measured(online, wall, offline, sent / 1e6, stores / 1e6, max(peaks.values()), reports, named)
+    peaks = {name: usage.ru_maxrss / 2**20 for name, usage in named.items()}
+    processor = {name: usage.ru_utime + usage.ru_stime for name, usage in named.items()}
+    peak = max(peaks[f"train, {party}"] for party in during)
+    sizes = sent / 1e6, stores / 1e6
+    return Measured(online, wall, offline, *sizes, peak, reports, peaks, processor, sent_offline / 1e6)
 
 
-def _run_folder(folder: Path, party: str) -> RunFolder:
-    return StorageFolder(folder / party / "storage").run("first")
+def _reports(folder: Path, run: str) -> dict[str, Any]:
+    return {party: json.loads(_run_folder(folder, party, run).report.read_text()) for party in PARTIES}
+
+
+def _run_folder(folder: Path, party: str, run: str = "first") -> RunFolder:
+    return StorageFolder(folder / party / "storage").run(run)
 
 
 def opened_centroids(folder: Path) -> Real:
@@ -153,17 +182,18 @@ def _write_rows(folder: Path, shape: Shape, rows: Real) -> None:
         table = pa.table({f"c{i}": rows[:, first + i] for i in range(width)})
         pyarrow.parquet.write_table(table, folder / party / "data.parquet")
         first += width
-    for member in (*PARTIES, "dealer"):
+    for member in shape.members:
         with _changed(folder / member / "config.yaml") as config:
             config["kmeans"]["normalise"] = {"method": "none", "bound": 1}
             config["kmeans"]["init"] = {"method": "indices", "indices": list(range(shape.clusters))}
 
 
 def write_configurations(folder: Path, shape: Shape) -> None:
-    """Write keys and a configuration for each party and the dealer."""
-    members = (*PARTIES, "dealer")
+    """Write keys and a configuration for each member."""
+    members = shape.members
     ports = dict(zip(members, free_ports(len(members)), strict=True))
     example = TemplateValues(
+        dealer=shape.dealer,
         rows=shape.rows,
         features=shape.widths,
         clusters=shape.clusters,
@@ -186,6 +216,7 @@ def _adjust(file: Path, shape: Shape) -> None:
         if shape.products:
             config["kmeans"]["products"] = shape.products
         config["kmeans"]["sparse"] = shape.sparse
+        config["triples"]["provider"] = shape.provider
 
 
 @contextmanager
@@ -260,19 +291,18 @@ def _write_data(folder: Path, shape: Shape) -> None:
         writer.close()
 
 
-def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """Seconds until all have ended, and the peak memory of each in GiB."""
+def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, Usages]:
+    """Seconds until all have ended, and what each has used."""
     start = time.perf_counter()
-    peaks: dict[str, float] = {}
+    usages: Usages = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with _started(folder, command, names, environment) as processes:
         for name, process in zip(names, processes, strict=True):
-            _, status, usage = os.wait4(process.pid, 0)
+            _, status, usages[name] = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode:
                 raise RuntimeError((folder / f"{command}.log").read_text()[-2000:])
-            peaks[name] = usage.ru_maxrss / 2**20
-    return time.perf_counter() - start, peaks
+    return time.perf_counter() - start, usages
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, parser, publish
-from benchmarks.kmeans_runs import PARTIES, Shape, measure, shape_links, write_configurations
+from benchmarks.kmeans_runs import PARTIES, Shape, measure, write_configurations
 from veilmeans.pipelines.planning.engine_selection import ENGINES, EngineSelection, own_costs, select_all_engines
-from veilmeans.schemas.config import load_config
+from veilmeans.schemas.config import LinkConfig, load_config
 
 _WAN = {"rate_mbps": 20, "round_trip_ms": 40}
 _LEASED_LINE = {"rate_mbps": 100, "round_trip_ms": 10}
@@ -56,8 +56,9 @@ def selection_for(shape: Shape) -> EngineSelection:
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-") as name:
         folder = Path(name)
         write_configurations(folder, shape)
-        shape_links(folder, shape)
         config = load_config(folder / PARTIES[0] / "config.yaml")
+        if shape.link:
+            config = config.model_copy(update={"link": LinkConfig(**shape.link)})
         return select_all_engines(config, [own_costs(config)])[PARTIES[0]]
 
 

@@ -84,9 +84,9 @@ def primitives_table() -> str:
 
 # Steps of K-means.
 def example(clusters: int, **fields: Any) -> JobConfig:
-    """Two parties with 16,384 rows in one row shard, 2 and 3 columns; everything is opened to both."""
+    """Two parties and a dealer, 16,384 rows in one row shard, 2 and 3 columns; everything is opened to both."""
     paths = {name: name for name in ("certificate", "key", "seed", "storage")}
-    peers = {"shop": {"certificate": "shop.crt", "address": "shop:7101"}}
+    peers = {name: {"certificate": f"{name}.crt", "address": f"{name}:7101"} for name in ("shop", "dealer")}
     job = {
         "layout": "vertical",
         "rows": ROWS,
@@ -96,8 +96,8 @@ def example(clusters: int, **fields: Any) -> JobConfig:
         "reveal": {"assignments": PARTIES, "centroids": PARTIES, "inertia": PARTIES},
         **fields,
     }
-    content = {"party": "payco", "run": "example", "parties": PARTIES, "listen": "payco:7101", **paths}
-    return JobConfig.model_validate({**content, "peers": peers, "kmeans": job})
+    content = {"party": "payco", "run": "example", "parties": PARTIES, "dealer": "dealer", "listen": "payco:7101"}
+    return JobConfig.model_validate({**content, **paths, "peers": peers, "kmeans": job})
 
 
 def horizontal(method: str) -> dict[str, Any]:

@@ -1,13 +1,21 @@
-"""`veilmeans offline`: make a store of correlated randomness, by a dealer that knows shapes and never sees data.
+"""`veilmeans offline`: make a store of correlated randomness, by a dealer or by the parties themselves.
 
-For each (run number, iteration, shard) the dealer expands the parties' seeds and sends each party the corrections that
-the others' shares determine. A party's side takes them into its store, shard by shard. Neither holds more than a shard
-at a time. What it cost is in the report of the store's own run folder; corrections are counted under the stages that
-will use them (seeds and public keys, some hundred bytes, are not).
+With a dealer, which knows shapes and never sees data: for each (run number, iteration, shard) it expands the parties'
+seeds and sends each party the corrections that the others' shares determine. A party's side takes them into its store,
+shard by shard.
+
+Without one, the parties make everything between themselves, by oblivious transfer and lattices: a set-up, then three
+passes over the same shards (`transforms.offline.ot_store`).
+
+No member holds more than a shard at a time. What it cost is in the report of the store's own run folder; a dealer's
+corrections are counted under the stages that will use them (seeds and public keys, some hundred bytes, are not).
 """
 
 import json
+import logging
 import time
+from collections.abc import Mapping
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -15,7 +23,13 @@ import numpy as np
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms, stored_terms
+from veilmeans.io.exchange.handshake import (
+    COMPLETE,
+    check_bound_terms,
+    exchange_terms,
+    refusing_messages,
+    stored_terms,
+)
 from veilmeans.io.exchange.link_shaping import LAN, WAN
 from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import make_own_keys, store_peer_key
@@ -33,17 +47,20 @@ from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_st
 from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import ConfigError, RefusedError
+from veilmeans.schemas.errors import HandshakeError, RefusedError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
+from veilmeans.transforms.offline.ot_store import MakePlaces, StoreMaking, check_operands, open_made_store, run_setup
 from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
+from veilmeans.transforms.rounds.executor import StageCosts
 
 _STAGE = "offline.key"
+log = logging.getLogger(__name__)
 
 
 def exchange_keys(exchange: Exchange, config: JobConfig, cipher: SchemeParameters) -> None:
@@ -71,7 +88,8 @@ def dry_offline(config: JobConfig) -> str:
     check_listen_address(config)
     chosen, _ = engine_selection.engines_by_own_costs(config, keep=False)
     plan = traced_job(config, chosen)
-    lines = [f"store {config.required_triples.store!r}, made by {config.dealer} for {', '.join(config.parties)}"]
+    maker = config.dealer or f"themselves ({config.provider})"
+    lines = [f"store {config.required_triples.store!r}, made by {maker} for {', '.join(config.parties)}"]
     if engine_selection.has_auto_engine(config):
         lines.append("engines are chosen when all parties have said what operations cost them; here, as we find them")
     if config.party == config.dealer:
@@ -80,7 +98,11 @@ def dry_offline(config: JobConfig) -> str:
         lines.append(f"would write a seed below {settings.run_folder}; data are never seen")
         return "\n".join(lines)
     mine = plan_offline(config, plan, config.me.index)
-    lines.append(_amount(f"would get from {config.dealer}", mine))
+    if config.dealer:
+        lines.append(_amount(f"would get from {config.dealer}", mine))
+    else:
+        check_operands(StoreMaking(settings, plan, manifest_of(settings, plan, chosen)))
+        lines += _exchanged(mine)
     lines += [f"  {each.count:,} {each.unit} of {each.kind}" for each in mine.triples]
     if mine.ciphertexts:
         made_here = f"would make {mine.ciphertexts:,} ciphertexts, {format_size(mine.cipher_bytes)}, and a key pair"
@@ -95,9 +117,18 @@ def _amount(what: str, made: OfflinePlan) -> str:
     return f"{what}: {amount} (LAN {lan} s, WAN {wan} s), for {made.runs:,} × {made.iterations:,} iterations"
 
 
+def _exchanged(made: OfflinePlan) -> list[str]:
+    """Describe what parties would send each other, round by round."""
+    lan, wan = (format_seconds(made.seconds_on(each)) for each in (LAN, WAN))
+    amount = f"{format_size(made.bytes_sent)} and get {format_size(made.bytes_received)}"
+    times = f"{made.rounds:,} rounds (LAN {lan} s, WAN {wan} s)"
+    rounds = [f"  {each.name}: {format_size(each.bytes_sent)} in {each.messages:,} messages" for each in made.made]
+    return [f"would send {amount} in {times}, for {made.runs:,} × {made.iterations:,} iterations", *rounds]
+
+
 def run_offline(config: JobConfig) -> Manifest:
     """Take part in making the configured triple store. Safe to rerun: it resumes where it stopped."""
-    terms = check_offline(config)
+    terms, run = check_offline(config), config
     config = config.offline()
     heard = stored_terms(config.run_folder, config.party, terms)
     if heard is not None and farewell_received(config):
@@ -105,24 +136,47 @@ def run_offline(config: JobConfig) -> Manifest:
         chosen = agree_on_engines(config, terms, heard)
         return manifest_of(config, traced_job(config, chosen), chosen)
     with open_session(config) as exchange:
-        heard = exchange_terms(exchange, config.party, config.run, terms, config.run_folder, config.exchange.timeout_s)
+        check, timeout = partial(_refuse_lost_store, exchange, run), config.exchange.timeout_s
+        heard = exchange_terms(exchange, config.party, config.run, terms, config.run_folder, timeout, check)
         chosen = agree_on_engines(config, terms, heard)
         plan = traced_job(config, chosen)
         manifest = manifest_of(config, plan, chosen)
-        part = _deal if config.party == config.dealer else _receive
+        part = _make if config.provider != "dealer" else _deal if config.party == config.dealer else _receive
         costs = RunReport(config.run_folder)
         costs.begin(config)
         part(exchange, config, plan, manifest)
-        if exchange_farewells(exchange, config, manifest.iterations, _extra_timeout_s(config, manifest)):
+        if exchange_farewells(exchange, config, manifest.iterations, _extra_timeout_s(config, plan, manifest)):
             delete_dealer_seeds(config)
         costs.end()
     return manifest
 
 
+def make_missing_store(config: JobConfig) -> None:
+    """Make the triple store of a run that is about to begin, with the other parties, who do the same."""
+    store, peers = config.required_triples.store, ", ".join(config.peers)
+    log.info("there is no triple store %r yet: making it with %s (as `veilmeans offline` does)", store, peers)
+    run_offline(config)
+
+
+def _refuse_lost_store(exchange: Exchange, config: JobConfig, heard: Mapping[str, Terms]) -> None:
+    """Refuse to begin a store that a peer has made with us already: what we have lost cannot be made again.
+
+    The peer has begun the run and waits for our terms: it gets some that say the same.
+    """
+    complete = [peer for peer, terms in heard.items() if terms.announced.get(COMPLETE)]
+    if complete:
+        store = config.required_triples.store
+        lost = {**agreed_terms(config, config.required_kmeans.command), "triples.store": f"{store} (lost)"}
+        exchange.drop_messages(config.offline().run)
+        deliver_now(exchange, refusing_messages(config.run, config.party, complete, lost))
+        raise HandshakeError(
+            f"the triple store {store!r} is complete at {', '.join(complete)} and missing here: choose a new "
+            "triples.store at all parties, then start all again"
+        )
+
+
 def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     """Check all that can be checked alone; return the terms for each member. `keep`: store measured costs."""
-    if config.dealer is None:
-        raise ConfigError(f"the configuration of {config.party} names no dealer to make the store of triples")
     work = job_digest(config)
     config = config.offline()
     terms = _terms(config, work, keep)
@@ -130,16 +184,19 @@ def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     return terms
 
 
-def _extra_timeout_s(config: JobConfig, manifest: Manifest) -> float:
-    """Extra seconds that a peer may take to make its ciphertexts."""
+def _extra_timeout_s(config: JobConfig, plan: TracedJob, manifest: Manifest) -> float:
+    """Extra seconds that a peer may take to make its ciphertexts and, without a dealer, the last of its places."""
     steps = kmeans_steps(config, manifest.engines)
-    return 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
+    places = 0.0 if config.dealer else StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
+    return places + 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
 
 
 def manifest_of(config: JobConfig, plan: TracedJob, chosen: ChosenEngines) -> Manifest:
     """The manifest of the configured store."""
     wanted = config.required_triples
-    return Manifest(wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen)
+    return Manifest(
+        wanted.store, wanted.runs, store_iterations(config), plan.rows, plan.digest(), chosen, config.provider
+    )
 
 
 def _terms(config: JobConfig, work: str, keep: bool = True) -> dict[str, Terms]:
@@ -158,12 +215,38 @@ def _deal(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Mani
 def _receive(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
     store = TripleStore.create(config.store_folder, manifest, dealer.receive_seed(exchange, config))
     _over_shards(config, plan, manifest, ReceiveShards(config, plan, manifest), f"store {manifest.store!r}")
+    _make_ciphertexts(exchange, config, plan, manifest)
+    store.complete()
+
+
+def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+    """Make the store with the other party, who does the same."""
+    making, costs = StoreMaking(config, plan, manifest), StageCosts()
+    if config.store_folder.manifest.exists():
+        return making.discard()
+    check_operands(making)
+    start = time.perf_counter()
+    run_setup(making, exchange, costs)
+    RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())
+    store = open_made_store(making)
+    for number in range(making.passes):
+        if not making.folder.ended(number).exists():
+            what = f"store {manifest.store!r}, pass {number + 1} of {making.passes}"
+            _over_shards(config, plan, manifest, MakePlaces(making, number), what)
+            exchange.flush()
+            making.end(number)
+    _make_ciphertexts(exchange, config, plan, manifest)
+    store.complete()
+    return making.discard()
+
+
+def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+    """Make this party's ciphertexts, where an engine needs some."""
     cipher = kmeans_steps(config, manifest.engines).engines.cipher
     if cipher is not None:
         exchange_keys(exchange, config, cipher)
         what = f"ciphertexts of store {manifest.store!r}"
         _over_shards(config, plan, manifest, MakeCiphertexts(config, plan, manifest), what)
-    store.complete()
 
 
 def _over_shards(config: JobConfig, plan: TracedJob, manifest: Manifest, work: StoreWork, what: str) -> None:

@@ -4,6 +4,7 @@ It needs the shares on disk and the others' consent, but no data and no triples.
 whatever their policies, so that a difference is reported; each policy's opening then has a name of its own.
 """
 
+import hashlib
 import tempfile
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
     meeting = _named(config, "reveal")
     if farewell_received(opening):
         return read_result(config.run_folder)
-    with open_session(opening) as exchange:
+    with open_session(opening, meeting.run, config.run) as exchange:
         agreed = {**agreed_terms(config, "reveal"), "iterations": trained.done}
         terms, timeout = dict.fromkeys(config.peers, Terms(agreed)), config.exchange.timeout_s
         with tempfile.TemporaryDirectory() as folder:  # nothing is bound: the next policy may be another
@@ -90,4 +91,13 @@ def load_opening(config: JobConfig) -> tuple[RevealConfig, FinishedRun, JobConfi
 
 
 def _named(config: JobConfig, name: str) -> JobConfig:
-    return config.model_copy(update={"run": f"{config.run[:60]}.{name}"})
+    return config.model_copy(update={"run": opening_run(config.run, name)})
+
+
+def opening_run(run: str, name: str) -> str:
+    """The run name of an opening: no other run has it, and no other run's opening (`JobConfig` reserves the prefix).
+
+    A name may have 80 characters, so a long run's is shortened, to a length that no other has, and gets a digest.
+    """
+    short = run if len(run) <= 60 else f"{run[:44]}-{hashlib.sha256(run.encode()).hexdigest()[:16]}"
+    return f"open-{short}.{name}"

@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
-prepare ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++]
-─▶ iterations, each with a checkpoint ─▶ [best start, final assignment, inertia] ─▶ reveal
+prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++] ─▶ iterations, each
+with a checkpoint ─▶ [best start, final assignment, inertia] ─▶ reveal
 """
 
 import logging
@@ -12,6 +12,7 @@ from pathlib import Path
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
+from veilmeans.pipelines.offline import make_missing_store
 from veilmeans.pipelines.reporting.progress import RunProgress
 from veilmeans.pipelines.session.execution import run_description, run_iterations
 from veilmeans.pipelines.session.kmeans_from_config import iterations_per_pipeline
@@ -43,8 +44,11 @@ log = logging.getLogger(__name__)
 
 
 def run_train(config: JobConfig) -> Path:
-    """Take part in a training; return the folder with the results."""
-    return run_kmeans(config, False, _train)
+    """Take part in a training; return the folder with the results.
+
+    Where no dealer makes the triple store, the parties make it first, if there is none yet.
+    """
+    return run_kmeans(config, False, make_missing_store, _train)
 
 
 def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:

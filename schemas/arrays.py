@@ -7,6 +7,7 @@ All bytes of a small stream but the elements are a function of its specification
 (`_Layout`); later streams of the specification are put together and taken apart without it, to the same bytes.
 """
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -97,11 +98,14 @@ def _aligned(size: int) -> int:
 def from_stream(source: Any, validate: bool = False) -> dict[str, Array]:
     """Read the arrays of an IPC stream (a buffer or a memory-mapped file).
 
-    `validate`: somebody else made it. An array longer than its buffer would expose this process's own memory.
+    `validate`: somebody else made it. An array longer than its buffer would expose this process's own memory, and
+    compressed buffers could become thousands of times as large as the message.
     """
     layout = _known_layout(source) if isinstance(source, pa.Buffer) else None
     if layout is not None:
         return layout.split(source)
+    if validate:
+        _refuse_compression(source)
     with pa.ipc.open_stream(source) as reader:
         batch = reader.read_next_batch()
     if validate:
@@ -110,6 +114,32 @@ def from_stream(source: Any, validate: bool = False) -> dict[str, Array]:
     if _has_layout(arrays):
         _layout(_key_of(arrays))  # known from now on
     return arrays
+
+
+def _refuse_compression(stream: pa.Buffer) -> None:
+    """Raise ValueError if a batch of an IPC stream says that its buffers are compressed; nothing is decompressed.
+
+    The metadata of a message are a flatbuffer, of which Arrow gives no access to this field: Message.header (field 2)
+    is a RecordBatch, which has `compression` (field 3) or not.
+    """
+    for message in pa.ipc.MessageReader.open_stream(stream):
+        try:
+            if message.type == "record batch":
+                root = struct.unpack_from("<I", message.metadata)[0]
+                header = _flatbuffer_field(message.metadata, root, 2)
+                batch = header + struct.unpack_from("<I", message.metadata, header)[0]
+                if _flatbuffer_field(message.metadata, batch, 3):
+                    raise ValueError("compressed buffers")
+        except struct.error:
+            raise ValueError("malformed metadata") from None
+
+
+def _flatbuffer_field(buffer: pa.Buffer, table: int, number: int) -> int:
+    """Return where a field of a flatbuffer's table stands; 0 if the table does not have it."""
+    fields = table - struct.unpack_from("<i", buffer, table)[0]
+    size = struct.unpack_from("<H", buffer, fields)[0]
+    offset = struct.unpack_from("<H", buffer, fields + 4 + 2 * number)[0] if size >= 6 + 2 * number else 0
+    return table + int(offset) if offset else 0
 
 
 def nbytes(arrays: Arrays) -> int:

@@ -1,11 +1,14 @@
 """Names of columns. There may be millions: numbered names are stored as ranges and made on demand."""
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, overload
+
+from veilmeans.schemas.errors import printable
 
 MOST_LISTED = 5  # the largest number of names in a sentence
 NameRange = str | tuple[str, int] | tuple[str, int, int]
@@ -54,7 +57,7 @@ def numbered_names(count: int) -> Names:
 
 def list_briefly(names: Sequence[str]) -> str:
     """List the first few names in a sentence."""
-    return ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
+    return ", ".join(map(printable, names[:MOST_LISTED])) + (", …" if len(names) > MOST_LISTED else "")
 
 
 def ranges_of(names: Sequence[str]) -> list[Any]:
@@ -69,3 +72,24 @@ def from_ranges(ranges: Sequence[Any]) -> Sequence[str]:
     if all(isinstance(each, str) for each in ranges):
         return tuple(ranges)
     return Names(tuple(each if isinstance(each, str) else tuple(each) for each in ranges))
+
+
+def join_names(names: Iterable[str]) -> bytes:
+    """Write names as one text, each on a line of its own; a line break within a name is escaped."""
+    return "\n".join(name.replace("\\", "\\\\").replace("\n", "\\n") for name in names).encode()
+
+
+def split_names(text: bytes) -> list[str]:
+    """Read the names of a text that `join_names` made; any text is read as names, whoever made it."""
+    lines = text.decode(errors="replace").split("\n")
+    return [re.sub(r"\\(.)", lambda escape: escape[1].replace("n", "\n"), line) for line in lines]
+
+
+def distinct_names(names: Iterable[str]) -> list[str]:
+    """Append its position to a name that occurred before, so that every name occurs once."""
+    taken: dict[str, None] = {}
+    for position, name in enumerate(names):
+        while name in taken:
+            name = f"{name}_{position}"
+        taken[name] = None
+    return list(taken)

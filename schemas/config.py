@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.config_fields import (
     AGREED_BY_ALL,
     AGREED_IN_RUNS,
@@ -43,7 +44,7 @@ def _host_and_port(value: str) -> str:
 HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 
 
-_AGREED_LINK = Agreed(("offline", "train", "predict"))
+_AGREED_FOR_STORE = Agreed(("offline", "train", "predict"))
 """The protocols depend on it, and with them the triple store."""
 
 
@@ -65,9 +66,9 @@ class LinkShape(ConfigSection):
 class LinkConfig(ConfigSection):
     """The link between the parties as it is, by which protocols are chosen and runs are planned."""
 
-    rate_mbps: Annotated[float, _AGREED_LINK] = Field(1000, gt=0, allow_inf_nan=False)
+    rate_mbps: Annotated[float, _AGREED_FOR_STORE] = Field(1000, gt=0, allow_inf_nan=False)
     """megabits per second; a low one makes bytes dear, and protocols with fewer bytes and more rounds are chosen"""
-    round_trip_ms: Annotated[float, _AGREED_LINK] = Field(0.5, ge=0, allow_inf_nan=False)
+    round_trip_ms: Annotated[float, _AGREED_FOR_STORE] = Field(0.5, ge=0, allow_inf_nan=False)
     """round-trip delay in milliseconds"""
 
 
@@ -113,6 +114,9 @@ class BeamConfig(ConfigSection):
         return self.runner == "DirectRunner" and not other_processes
 
 
+Provider = Literal["dealer", "ot", "iknp"]
+
+
 class TriplesConfig(ConfigSection):
     """A triple store: correlated randomness for a number of runs. `veilmeans offline` makes it."""
 
@@ -121,6 +125,9 @@ class TriplesConfig(ConfigSection):
     runs: Annotated[int, AGREED_OFFLINE] = Field(1, ge=1, description="number of runs that it serves")
     iterations: Annotated[Annotated[int, Field(ge=1)] | None, AGREED_OFFLINE] = None
     """largest number of iterations of each run; default: kmeans.max_iter"""
+    provider: Annotated[Provider | None, _AGREED_FOR_STORE] = None
+    """who makes it: the dealer, or the parties themselves by silent oblivious transfer (ot) or by IKNP's (iknp: more
+    bytes, no LPN assumption); default: dealer if one is named, else ot"""
 
 
 _AGREED_RUN_NAME = Agreed(("reveal",))
@@ -160,8 +167,9 @@ class JobConfig(ConfigSection):
     def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
-        if self.run.startswith("store-"):
-            raise ValueError("run: must not begin with 'store-', which names the runs of `veilmeans offline`")
+        for prefix, command in ((STORE_RUN, "offline"), ("open-", "reveal")):
+            if self.run.startswith(prefix):
+                raise ValueError(f"run: must not begin with '{prefix}', which names the runs of `veilmeans {command}`")
         if self.dealer in self.parties:
             raise ValueError("dealer: must not be one of the parties: it knows all masks")
         members = {*self.parties, self.dealer} - {None}
@@ -169,9 +177,17 @@ class JobConfig(ConfigSection):
             raise ValueError(f"party: {self.party!r} is neither in parties nor the dealer")
         if members - {self.party} != set(self.peers):
             raise ValueError(f"peers: must be exactly {', '.join(sorted(filter(None, members - {self.party})))}")
+        self._check_provider()
         self._check_exchange()
         self._check_kmeans()
         return self
+
+    def _check_provider(self) -> None:
+        asked = self.triples.provider if self.triples is not None else None
+        if asked == "dealer" and self.dealer is None:
+            raise ValueError("triples.provider: dealer needs a dealer: name one in dealer, or set ot")
+        if asked in ("ot", "iknp") and self.dealer is not None:
+            raise ValueError(f"triples.provider: {asked} goes without a dealer: leave out dealer ({self.dealer})")
 
     def _check_kmeans(self) -> None:
         job = self.kmeans
@@ -209,6 +225,12 @@ class JobConfig(ConfigSection):
     def members(self) -> tuple[str, ...]:
         """The parties, and the dealer if there is one."""
         return (*self.parties, *([self.dealer] if self.dealer else []))
+
+    @property
+    def provider(self) -> Provider:
+        """The maker of the triple store: as configured, else the dealer if one is named, else the parties by OT."""
+        asked = self.triples.provider if self.triples is not None else None
+        return asked or ("dealer" if self.dealer else "ot")
 
     @property
     def max_message_bytes(self) -> int:
@@ -268,7 +290,7 @@ class JobConfig(ConfigSection):
 
     def offline(self) -> "JobConfig":
         """The same configuration for making the store, whose name takes the run's place in every address."""
-        return self.model_copy(update={"run": f"store-{self.required_triples.store}"})
+        return self.model_copy(update={"run": f"{STORE_RUN}{self.required_triples.store}"})
 
     @property
     def scratch_root(self) -> str:

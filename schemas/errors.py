@@ -13,6 +13,11 @@ _MARK = re.compile(rf"(?:veilmeans\[(\d+)\]: )+(.*?)(?={'|'.join(_ENDS)})")
 """The mark may occur twice: Beam builds a new error from the text of the first and the name of the step."""
 
 
+def printable(text: str) -> str:
+    """Return a text with control characters, and those that change the direction of writing, escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class VeilmeansError(Exception):
     """An error that the user can act on."""
 
@@ -22,7 +27,7 @@ class VeilmeansError(Exception):
         cls.code = code
 
     def __init__(self, sentence: str) -> None:
-        self.sentence = " ".join(sentence.split())
+        self.sentence = printable(" ".join(sentence.split()))  # it may quote what a peer sent
         super().__init__(f"veilmeans[{self.code}]: {self.sentence}")
 
     def __reduce__(self) -> tuple[type["VeilmeansError"], tuple[str]]:

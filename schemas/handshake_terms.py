@@ -7,8 +7,11 @@ from typing import Any
 from veilmeans.schemas.errors import HandshakeError
 
 PROTOCOL_VERSION = 2
-_COMPARED_FIRST = ("protocol version", "parties")
+_COMPARED_FIRST = ("protocol version", "parties", "triples.store")
 """Other terms depend on these, so a difference in these is the one to name."""
+IDS = "ids"  # announced: a digest of the rows' ids under a key that only the two parties have
+_DEEPEST = 10  # levels of lists and objects in the terms of a peer
+_LONGEST_QUOTE = 200  # characters of a value in a sentence
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,27 @@ class Terms:
     def to_dict(self) -> dict[str, Any]:
         return {"agreed": dict(self.agreed), "announced": dict(self.announced), "binding": self.binding}
 
+    def bound(self) -> dict[str, Any]:
+        """All to which a run is bound. A digest of ids changes with the parties' keys; the binding covers the ids."""
+        announced = {name: value for name, value in self.announced.items() if name != IDS}
+        return {**self.to_dict(), "announced": announced}
+
     @classmethod
     def from_dict(cls, peer: str, raw: Any) -> "Terms":
         try:
+            _check_depth(raw, _DEEPEST)
             return cls(dict(raw["agreed"]), dict(raw["announced"]), str(raw["binding"]))
         except (KeyError, TypeError, ValueError):
             raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None
+
+
+def _check_depth(value: Any, levels: int) -> None:
+    """Refuse values that are nested too deeply to be compared, quoted or sent back."""
+    if levels < 0:
+        raise ValueError("nested too deeply")
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in below:
+        _check_depth(each, levels - 1)
 
 
 def first_difference(mine: Terms, theirs: Terms, peer: str) -> str | None:
@@ -40,8 +58,12 @@ def first_difference(mine: Terms, theirs: Terms, peer: str) -> str | None:
     for name in dict.fromkeys((*_COMPARED_FIRST, *sorted({*mine.agreed, *theirs.agreed}))):
         here, there = mine.agreed.get(name), theirs.agreed.get(name)
         if here != there:
-            return f"{name} is {_shown(here)} here and {_shown(there)} at {peer}"
+            return f"{_short(name)} is {_short(_shown(here))} here and {_short(_shown(there))} at {peer}"
     return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]} …"
 
 
 def _shown(value: Any) -> str:

@@ -161,6 +161,31 @@ class StoreFolder(Folder):
         """A peer's public homomorphic key, as it was sent when the store was made."""
         return self.path / f"cipher.{peer}.pub"
 
+    @property
+    def making(self) -> "MakingFolder":
+        """The files that a party keeps while the parties make the store themselves."""
+        return MakingFolder(self.path / "making")
+
+
+class MakingFolder(Folder):
+    """A party's secrets while a store is made without a dealer; deleted when the store is complete."""
+
+    secret = _Name("secret")  # the seed of this party's secrets, and its contribution to the session's nonce (0600)
+    setup = _Name("setup.arrow")  # the nonce and the base OTs' keys; written when the set-up is complete
+    all_base = _Name("base")  # the folder of base COTs, until the pass that uses them has ended
+
+    def base(self, number: int, iteration: int, shard: int) -> Path:
+        """The base COTs of one place, in both directions."""
+        return self.all_base / str(number) / str(iteration) / f"{shard}.arrow"
+
+    def ots(self, number: int, iteration: int, shard: int) -> Path:
+        """The random OTs of one place, until it is in the store."""
+        return self.path / "ots" / str(number) / str(iteration) / f"{shard}.arrow"
+
+    def ended(self, number: int) -> Path:
+        """A mark: pass `number` over all places has ended, and the peers have its messages."""
+        return self.path / f"pass-{number}.ended"
+
 
 class PreparedData(Folder):
     """The folder of a party's encoded data, by digests of what they depend on."""

@@ -37,7 +37,7 @@ def extend_receiver(
 ) -> tuple[Blocks, Array]:
     """Compute the receiver's `count` COTs, with choice bits of its own, and its message."""
     columns = np.empty((COLUMNS + 1, _words(count)), np.uint64)
-    prg.fill(session.secret(f"{label} choices"), columns[0])
+    prg.fill(session.choices(label), columns[0])
     message = np.empty(message_shape(count), np.uint64)
     for i, (zero, one) in enumerate(keys):
         _expand(session, label, zero, columns[i + 1])

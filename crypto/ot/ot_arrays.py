@@ -5,7 +5,7 @@ planes   an OT gives some bits, and 64 OTs share a word of each plane: bit e of 
          m_0 and m_0 ⊕ m_1 at the sender; m_c, and c as a plane, at the chooser
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 from veilmeans.crypto.ot.blocks import Bits, Blocks
 from veilmeans.crypto.ot.ot_kernels import take_planes
 from veilmeans.crypto.ot.random_ot import RandomOtReceiver, RandomOtSender, padded
-from veilmeans.schemas.arrays import Array
+from veilmeans.schemas.arrays import Array, Arrays
 
 MessageShapes = dict[str, tuple[tuple[int, ...], type[np.unsignedinteger[Any]]]]
 """Name -> shape and type of each array of a message."""
@@ -24,7 +24,10 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True)
 class OtRequest:
-    """`count` random OTs in which party `chooser` of two has the choice bits; `width` bits, or words, of a string."""
+    """`count` random OTs of every other party to `chooser`, who has the same choice bits in all of them.
+
+    A string has `width` bits, or words.
+    """
 
     chooser: int
     count: int
@@ -44,8 +47,14 @@ class OtSide:
     second: Array
 
 
+Sides = Sequence[Mapping[int, OtSide]]
+"""One party's sides of requests, by peer: at the chooser of all peers, at another party of the chooser alone."""
+Received = Sequence[Mapping[int, Arrays]]
+"""The messages so far, by peer."""
+
+
 def count_cots(requests: Sequence[OtRequest], chooser: int) -> int:
-    """COTs that the requests with this chooser use up."""
+    """COTs of each sender to `chooser` that the requests use up."""
     return sum(padded(size) for each in requests if each.chooser == chooser for size in _pieces(each.count))
 
 

@@ -3,7 +3,11 @@
   secret  = HMAC(own seed, nonce · sender · receiver · address · label)      known to this party
   public  = HMAC(nonce, sender · receiver · address · label)                 known to both
 
-The nonce is the hash of what both parties contributed. A retry has the same nonce, hence the same bytes. A peer that
+What decides a receiver's choice bits leaves the sender out, so that a receiver has the same choice bits in its OTs with
+every sender: a bit that it shares with several parties is one choice bit. No sender learns more, since each gets its
+message under keys of its own.
+
+The nonce is the hash of what all parties contributed. A retry has the same nonce, hence the same bytes. A peer that
 starts afresh contributes anew: the nonce is another one, and so is every mask. Without it an old mask would cover a new
 message (IKNP: u ⊕ u' = r ⊕ r').
 """
@@ -47,6 +51,14 @@ class OtSession:
         """Derive a key that both parties know."""
         return hmac.digest(self.nonce, b"veilmeans ot public " + self._context(label), "sha256")
 
+    def choices(self, label: str) -> bytes:
+        """Derive the receiver's secret for choice bits, the same whoever the sender is."""
+        return hmac.digest(self.seed, b"veilmeans ot choices " + self._receiver_context(label), "sha256")
+
+    def receiver_public(self, label: str) -> bytes:
+        """Derive a public key of the receiver, the same whoever the sender is."""
+        return hmac.digest(self.nonce, b"veilmeans ot receiver " + self._receiver_context(label), "sha256")
+
     def public_keys(self, label: str, count: int) -> list[bytes]:
         """Derive `count` AES-128 keys that both parties know."""
         keys = np.empty(KEY_SIZE * count, np.uint8)
@@ -60,3 +72,6 @@ class OtSession:
 
     def _context(self, label: str) -> bytes:
         return b"%b%d>%d %b%b" % (self.nonce, self.sender, self.receiver, self.address.encode(), label.encode())
+
+    def _receiver_context(self, label: str) -> bytes:
+        return b"%b>%d %b%b" % (self.nonce, self.receiver, self.address.encode(), label.encode())

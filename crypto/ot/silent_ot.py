@@ -7,6 +7,9 @@ The choice bits are an LPN sample with regular noise, one hole in each tree, hen
 is 10-local: an output adds ten of the k positions, drawn by AES-CTR under a public key of the round. The sender does
 not wait for the receiver: its message needs its own blocks alone.
 
+The code is the receiver's, the same with every sender: if its base COTs have the same choice bits with all of them, so
+have these. The senders together then see one LPN sample, not several.
+
 | set | trees | k | depth | cost of the best known attack, bits |
 |---|---|---|---|---|
 | MAIN | 1,024 | 2^18 | 12 | 136.8 |
@@ -14,7 +17,7 @@ not wait for the receiver: its message needs its own blocks alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -57,6 +60,10 @@ class LpnParameters:
     def trees_for(self, count: int) -> int:
         """Trees with at least `count` leaves: a round may make fewer COTs, which are a shorter LPN sample."""
         return -(-count // (1 << self.depth))
+
+    def cut_to(self, count: int) -> "LpnParameters":
+        """The same set with the trees of `count` COTs: a shorter LPN sample, for which fewer base COTs are needed."""
+        return replace(self, trees=self.trees_for(count))
 
     def message_shape(self, count: int) -> tuple[int, int, int]:
         """The sender's message: a block for each layer of each tree."""
@@ -112,7 +119,7 @@ def _tree_keys(parameters: LpnParameters, session: OtSession, label: str) -> lis
 
 def _encode(parameters: LpnParameters, session: OtSession, label: str, secret: Blocks, out: Blocks) -> None:
     start = 0
-    for draws in _draw_indices(session.public(f"{label} code"), len(out)):
+    for draws in _draw_indices(session.receiver_public(f"{label} code"), len(out)):
         add_encoded(secret, draws, parameters.secret_bits, out[start : start + len(draws)])
         start += len(draws)
 

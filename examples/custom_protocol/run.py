@@ -39,7 +39,7 @@ SHARDS = ([0, 1, 2], [3, 4])
 
 def set_up(folder: Path) -> dict[str, JobConfig]:
     """Make keys and configurations as `veilmeans init` does; messages are files in outboxes."""
-    files = [folder / name / "config.yaml" for name in (*DATA, "dealer")]
+    files = [folder / name / "config.yaml" for name in DATA]
     configs = [part for file in files for part in ("--config", str(file))]
     for command in (["init", "--out", str(folder)], ["config", "set", *configs, "exchange.kind=files"]):
         line = [sys.executable, "-m", "veilmeans", *command]

@@ -1,10 +1,12 @@
 """A party's identity, gateway and exchange, opened from its configuration: once per process, never pickled."""
 
 import os
+import resource
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by w
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
 _jobs: dict[str, int] = {}  # the exchanges of jobs that run in this process (`_exchange_name`), and its process id
 _lock = threading.Lock()
+_MOST_DESCRIPTORS = 1 << 16
 
 
 def load_identity(config: JobConfig) -> Identity:
@@ -39,16 +42,41 @@ def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
     return {name: _read_certificate(peer.certificate, name) for name, peer in config.peers.items()}
 
 
-def open_gateway(config: JobConfig) -> Gateway:
-    """Open this party's gateway; it serves until the context that it manages ends."""
+def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
+    """Open this party's gateway; it serves until the context that it manages ends.
+
+    `reruns`: runs whose earlier refusals are forgotten, before a peer can send a message that is refused now.
+    """
+    raise_descriptor_limit()
     inbox = MessageStore(config.storage_folder.inbox)
+    for run in reruns:
+        inbox.forget_refusal(run)
     listen = config.listen or ""
     try:
-        return Gateway(
-            config.party, listen, load_identity(config), load_peer_certificates(config), inbox, config.max_message_bytes
-        )
+        identity, peers, limit = load_identity(config), load_peer_certificates(config), config.max_message_bytes
+        check_pin = partial(_check_pin, config, peers)
+        return Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer, check_pin)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
+
+
+def _check_pin(config: JobConfig, pinned: Mapping[str, bytes], peer: str) -> None:
+    """Refuse a peer whose certificate was removed or replaced since the gateway began to serve, or has expired."""
+    if peer in pinned and _read_certificate(config.peers[peer].certificate, peer) != pinned[peer]:
+        file = config.peers[peer].certificate
+        raise CertificateError(f"{file} has changed since the gateway of {config.party} was started: restart it")
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many open files as the system lets it have, up to 65,536.
+
+    Every connection has a descriptor, also a stranger's until its TLS handshake fails or times out (gRPC: two minutes);
+    1,024, the usual soft limit, are soon used up.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def check_port(listen: str) -> None:
@@ -74,17 +102,18 @@ def _cannot_listen(listen: str, why: str) -> StorageError:
 
 
 @contextmanager
-def running_job(config: JobConfig) -> Iterator[None]:
+def running_job(config: JobConfig, runs: Sequence[str] = ()) -> Iterator[None]:
     """Declare that this process runs a job, and run its gateway here if the configuration says `gateway: embedded`.
 
-    If this process dies, the job is rerun and makes its messages again, so they need not be acknowledged at once
+    `runs`: the runs to which the job's messages belong; refusals of an earlier attempt at them are forgotten. If this
+    process dies, the job is rerun and makes its messages again, so they need not be acknowledged at once
     (`io.exchange.outbox`).
     """
     name = _exchange_name(config)
     close_exchange(config)  # one that was opened before was not a job's
     _jobs[name] = os.getpid()
     try:
-        with _embedded_gateway(config):
+        with _embedded_gateway(config, runs):
             yield
     finally:
         close_exchange(config)
@@ -92,11 +121,13 @@ def running_job(config: JobConfig) -> Iterator[None]:
 
 
 @contextmanager
-def _embedded_gateway(config: JobConfig) -> Iterator[None]:
+def _embedded_gateway(config: JobConfig, runs: Sequence[str]) -> Iterator[None]:
     if config.exchange.kind != "gateway" or config.gateway != "embedded":
+        for run in runs:
+            open_exchange(config).forget_refusal(run)
         yield
         return
-    with open_gateway(config) as gateway:
+    with open_gateway(config, runs) as gateway:
         _local_inboxes[config.listen or ""] = gateway.inbox
         try:
             yield

@@ -23,6 +23,7 @@ from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.message import MessageKey
 
+_NOT_OURS = (AttributeError, ValueError, TypeError, NotImplementedError)  # raised by Arrow for streams of other kinds
 HANDSHAKE = "handshake"  # the only stage whose messages may be replaced: nothing secret was sent before it ends
 
 
@@ -82,7 +83,7 @@ def read_arrays(key: MessageKey, payload: pa.Buffer) -> dict[str, Array]:
     """Read the arrays of a payload; a payload that holds none ends the run."""
     try:
         return from_stream(payload, validate=True)
-    except (pa.ArrowException, OSError, StopIteration, AttributeError, ValueError) as error:
+    except (pa.ArrowException, OSError, StopIteration, *_NOT_OURS) as error:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 
 

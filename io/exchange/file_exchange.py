@@ -5,8 +5,13 @@ For runners whose workers accept no connections. A message is encrypted for its 
 and renamed; the reader polls.
 """
 
+import errno
+import math
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import IO
 from uuid import uuid4
 
 import pyarrow as pa
@@ -78,7 +83,7 @@ class FileExchange:
         try:
             if message.replaceable or not FileSystems.exists(path):
                 self._write(path, encrypted)
-            elif _read(path) != encrypted:
+            elif _read(path, len(encrypted) + 1) != encrypted:
                 raise RefusedError(
                     f"the outbox holds a different message {key}: data, configuration or seed changed within one run; "
                     "start a new run id"
@@ -102,7 +107,7 @@ class FileExchange:
         try:
             size = FileSystems.get_filesystem(path).size(path)
             check_size(key, size - HEADER_SIZE - _ENCRYPTION_SIZE, self._limit)
-            return _read(path)
+            return _read(path, size)
         except (OSError, BeamIOError) as error:
             raise StorageError(f"message {key} cannot be read from the outbox of {key.sender}: {error}") from None
 
@@ -127,12 +132,24 @@ def _make_folder(folder: str) -> None:
             raise
 
 
-def _read(path: str) -> bytes:
-    with FileSystems.open(path, **_BINARY) as file:
-        data: bytes = file.read()
+def _read(path: str, most: int) -> bytes:
+    """Read a file, at most its first `most` bytes."""
+    with FileSystems.open(path, **_BINARY) if "://" in path else _open_regular(path) as file:
+        data: bytes = file.read(most)
     return data
 
 
-def _iteration_of(path: str) -> int:
-    """Read the iteration from a path that ends in run/iteration/stage/file; a run's name may look like a number."""
-    return int(path.replace("\\", "/").split("/")[-3])
+def _open_regular(path: str) -> IO[bytes]:
+    """Open a regular file: a peer may have put a pipe, or a link to a device, in its place, and neither ever ends."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
+
+
+def _iteration_of(path: str) -> float:
+    """Read the iteration from a path that ends in run/iteration/stage/file; of a stray file it is never over."""
+    name = path.replace("\\", "/").split("/")[-3]
+    return int(name) if name.isascii() and name.isdigit() else math.inf

@@ -13,10 +13,13 @@ the gateway answers with how many messages of the stream it has stored so far; a
 import hashlib
 import json
 import logging
+import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -25,44 +28,61 @@ from tenacity import wait_fixed
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
-from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, split
-from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
+from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
+from veilmeans.io.exchange.inbox import UNEXPECTED, IncomingMessage, MessageStore
 from veilmeans.io.exchange.polling import poll
+from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
 from veilmeans.schemas.message import Header, MessageKey
 
 DROP_MESSAGES, FORGET_REFUSAL = "drop-messages", "forget-refusal"  # the actions that the owner may ask for
+MOST_STREAMS = 512  # streams that may be open at once; each has a thread
+STREAMS_OF_A_PEER = 128  # so many of them may be one peer's, so that it does not keep the others out
 LONGEST_WAIT = 10.0  # seconds that one `do_get` may wait in the gateway; the client asks again
+_PIN_AGE = 10.0  # seconds after which a stream's certificate is checked again
 _CLOSING_CHECK = 0.25  # seconds after which a waiting `do_get` checks whether the gateway is closing
+_UNFINISHED_TIME = 2.0  # seconds in which a message that has begun may still arrive at a closing gateway
 _CLOSING_TIME = 5.0  # seconds that a closing gateway gives to calls under way
 _CANCEL_NOTICE = 0.5  # seconds within which gRPC reports that a stream ended because its sender died
 log = logging.getLogger(__name__)
 
 
 class Gateway(flight.FlightServerBase):
-    """The gateway of `party`; `peers` maps each peer's name to its certificate.
+    """The gateway of `party`; `peers` maps each peer's name to its certificate. `dealer`: takes no part in runs.
+
+    `check_pin` raises a CertificateError for a peer whose certificate is no longer pinned, or no longer valid.
 
     It serves from its construction on, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
     away from the main thread.
     """
 
     def __init__(
-        self, party: str, listen: str, identity: Identity, peers: Mapping[str, bytes], inbox: MessageStore, limit: int
+        self,
+        party: str,
+        listen: str,
+        identity: Identity,
+        peers: Mapping[str, bytes],
+        inbox: MessageStore,
+        limit: int,
+        dealer: str | None = None,
+        check_pin: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.party, self.inbox, self.limit = party, inbox, limit
-        self._closing = False
+        self.party, self.inbox, self.limit, self.dealer, self.check_pin = party, inbox, limit, dealer, check_pin
+        self._closing: float | None = None  # when it began to close
+        self._open_streams, self._counting = Counter[str](), threading.Lock()
         super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
             f"grpc+tls://{listen}",
             tls_certificates=[(identity.certificate, identity.key)],
             verify_client=True,
             root_certificates=b"\n".join([identity.certificate, *peers.values()]),
+            middleware={"calls": _KnownCalls()},
         )
 
     def __enter__(self) -> "Gateway":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing = True
+        self._closing = time.monotonic()
         closing = threading.Thread(target=self.shutdown, name=f"closing-{self.party}", daemon=True)
         closing.start()
         closing.join(_CLOSING_TIME)
@@ -74,11 +94,28 @@ class Gateway(flight.FlightServerBase):
         """Store the messages of a peer's stream and acknowledge each."""
         sender = context.peer_identity().decode()
         stream = _PutStream(self, sender)
+        with self._counted(sender):
+            self._receive(context, stream, sender, reader, writer)
+
+    @contextmanager
+    def _counted(self, sender: str) -> Iterator[None]:
+        """Count the open streams of a peer; it opens one more when another has ended."""
+        with self._counting:
+            if self._open_streams[sender] >= STREAMS_OF_A_PEER:
+                raise flight.FlightUnavailableError(f"{sender} has {STREAMS_OF_A_PEER} open streams at this gateway")
+            self._open_streams[sender] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._open_streams[sender] -= 1
+
+    def _receive(self, context: Any, stream: "_PutStream", sender: str, reader: Any, writer: Any) -> None:
         try:
             for chunk in reader:
                 if stream.receive(chunk):
                     writer.write(pa.py_buffer(str(stream.stored).encode()))
-                if self._closing and not stream.unfinished:
+                if self._must_end(stream):
                     raise flight.FlightUnavailableError("the gateway is closing")
             if stream.unfinished and _was_cancelled(context):
                 log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
@@ -90,6 +127,15 @@ class Gateway(flight.FlightServerBase):
             raise flight.FlightServerError(str(error)) from None
         finally:
             stream.abandon()
+
+    def _must_end(self, stream: "_PutStream") -> bool:
+        """Return whether a stream has to end because the gateway closes: with its message, or soon.
+
+        A stream that outlives the gateway would run Python code while the interpreter ends, which aborts the process.
+        """
+        if self._closing is None:
+            return False
+        return not stream.unfinished or time.monotonic() - self._closing > _UNFINISHED_TIME
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Wait for a message and return it in parts; no part if it did not arrive in time."""
@@ -119,7 +165,7 @@ class Gateway(flight.FlightServerBase):
         while True:
             remaining = deadline - time.monotonic()
             payload = self.inbox.wait(key, max(0.0, min(remaining, _CLOSING_CHECK)))
-            if payload is not None or remaining <= 0 or self._closing:
+            if payload is not None or remaining <= 0 or self._closing is not None:
                 return payload
 
     def _require_owner(self, context: Any, what: str) -> None:
@@ -127,6 +173,39 @@ class Gateway(flight.FlightServerBase):
         if caller != self.party:
             log.error("refused %s, who wanted to %s", caller, what)
             raise flight.FlightUnauthorizedError(f"{caller} may not {what} at the gateway of {self.party}")
+
+
+class _KnownCalls(flight.ServerMiddlewareFactory):
+    """Refuse calls that a gateway does not have, before pyarrow answers them with a traceback, and too many streams.
+
+    A stream has a thread from here on, also while its sender sends nothing; whose it is, is not known yet.
+    """
+
+    _KNOWN = (flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams = threading.Semaphore(MOST_STREAMS)
+
+    def start_call(self, info: Any, _headers: Any) -> "_Stream | None":
+        if info.method not in self._KNOWN:
+            raise flight.FlightUnauthorizedError("a peer may put messages at a gateway, and nothing else")
+        if info.method != flight.FlightMethod.DO_PUT:
+            return None
+        if not self._streams.acquire(blocking=False):
+            raise flight.FlightUnavailableError(f"{MOST_STREAMS} streams are open at this gateway")
+        return _Stream(self._streams.release)
+
+
+class _Stream(flight.ServerMiddleware):
+    """A stream that counts until it is completed."""
+
+    def __init__(self, completed: Callable[[], None]) -> None:
+        super().__init__()
+        self._completed = completed
+
+    def call_completed(self, _exception: Any) -> None:
+        self._completed()
 
 
 class _PutStream:
@@ -137,10 +216,14 @@ class _PutStream:
         self._message: IncomingMessage | None = None
         self.stored = 0
         self._key: MessageKey | None = None
+        self._pinned_until = -math.inf  # when the sender's certificate is checked again
         self._asked = False  # whether the message that has begun is to be acknowledged
 
     def receive(self, chunk: Any) -> bool:
         """Receive one part, and store its message if it is the last; return whether the sender wants an answer now."""
+        if time.monotonic() > self._pinned_until:
+            self._gateway.check_pin(self._sender)
+            self._pinned_until = time.monotonic() + _PIN_AGE
         label = self._parse_label(chunk)
         asked = label.pop(ACKNOWLEDGE, False) is True
         if asked and not label and chunk.data is None:
@@ -204,13 +287,23 @@ class _PutStream:
             if batch is None or batch.schema != PART_SCHEMA or batch.num_rows != 1 or batch.column(0).null_count:
                 raise ValueError
             batch.validate(full=True)  # offsets that point outside would be read from this process's memory
+            if len(batch.column(0)[0].as_buffer()) > PART_SIZE:
+                raise RefusedError(
+                    f"{self._sender} sent a part of more than {PART_SIZE:,} bytes of message {self._key}"
+                )
         except (pa.ArrowException, ValueError):
             raise RefusedError(f"{self._sender} sent a record batch that is no part of message {self._key}") from None
         message.write(batch.column(0)[0].as_buffer())
 
     def _begin(self, key: MessageKey, header: Header) -> None:
+        if self._sender == self._gateway.dealer and not key.address.run.startswith(STORE_RUN):
+            raise RefusedError(f"{self._sender} is the dealer and takes no part in run {key.address.run!r}")
         self._key = key
         self._end_run_if_refused(self._check, key, header)
+        if not self._gateway.inbox.admits(key):
+            raise flight.FlightUnavailableError(
+                f"{self._sender} has sent {UNEXPECTED} messages of runs that {self._gateway.party} has not begun"
+            )
         self._message = self._gateway.inbox.receive(key, header, replaceable=key.address.stage == HANDSHAKE)
 
     def _check(self, key: MessageKey, header: Header) -> None:

@@ -12,8 +12,8 @@ party that reruns a bound run needs no second handshake.
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.storage.atomic_files import write_json
-from veilmeans.schemas.address import Address
+from veilmeans.schemas.address import STORE_RUN, Address
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms, first_difference
 from veilmeans.schemas.message import MessageKey
@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 _GRACE = 3.0  # seconds for which differing terms are read again: they may be older than the peer's correction
 _PAUSE = 0.2
+COMPLETE = "complete"  # announced of a run that this party has completed
 _TERMS, _CONFIRMATION = 0, 1  # the shard numbers under which the two messages of a handshake are sent
 
 
@@ -71,13 +72,31 @@ def stored_terms(folder: RunFolder, me: str, peers: Mapping[str, object]) -> dic
     return {peer: _read_terms(folder, peer, me) for peer in peers}
 
 
+def completion_messages(folder: RunFolder, me: str, peers: Iterable[str]) -> list[Outgoing]:
+    """The terms of a bound run once more, with the mark COMPLETE: only a peer that begins the run afresh reads them."""
+    if not all(folder.terms(me, peer).exists() for peer in peers):
+        return []
+    mine = {peer: _read_terms(folder, me, peer) for peer in peers}
+    marked = {peer: replace(each, announced={**each.announced, COMPLETE: True}) for peer, each in mine.items()}
+    return [terms_message(_key(folder.run, _TERMS, me, peer), each) for peer, each in marked.items()]
+
+
+def refusing_messages(run: str, me: str, peers: Iterable[str], agreed: Mapping[str, object]) -> list[Outgoing]:
+    """Terms with which no peer agrees: they end the peers' handshakes of this run, with the field that differs."""
+    return [terms_message(_key(run, _TERMS, me, peer), Terms(agreed)) for peer in peers]
+
+
+def _key(run: str, number: int, sender: str, recipient: str) -> MessageKey:
+    return MessageKey(Address(run, 0, HANDSHAKE, number), sender, recipient)
+
+
 def check_bound_terms(folder: RunFolder, me: str, terms: Mapping[str, Terms]) -> None:
     """Refuse a run that is bound to other terms or other data of this party."""
     for peer, mine in terms.items():
         bound = _read_terms(folder, me, peer) if folder.terms(me, peer).exists() else None
-        if bound is not None and bound.to_dict() != json.loads(json.dumps(mine.to_dict())):
+        if bound is not None and bound.bound() != json.loads(json.dumps(mine.bound())):
             what = first_difference(mine, bound, "the start of this run") or "the data or the job have changed since"
-            new = "triples.store" if folder.run.startswith("store-") else "run id"
+            new = "triples.store" if folder.run.startswith(STORE_RUN) else "run id"
             raise HandshakeError(f"run {folder.run!r} was begun before on other terms ({what}): choose a new {new}")
 
 
@@ -135,10 +154,10 @@ class _Handshake:
             raise HandshakeError(f"{peer} has begun this run on other terms of ours: choose a new run id")
 
     def _to(self, peer: str, number: int) -> MessageKey:
-        return MessageKey(Address(self.run, 0, HANDSHAKE, number), self.me, peer)
+        return _key(self.run, number, self.me, peer)
 
     def _from(self, peer: str, number: int) -> MessageKey:
-        return MessageKey(Address(self.run, 0, HANDSHAKE, number), peer, self.me)
+        return _key(self.run, number, peer, self.me)
 
 
 def terms_message(key: MessageKey, terms: Terms) -> Outgoing:
@@ -162,5 +181,5 @@ def _encode(terms: Terms) -> bytes:
 def _parse(peer: str, text: NDArray[np.uint8] | None) -> Terms:
     try:
         return Terms.from_dict(peer, json.loads(b"" if text is None else text.tobytes()))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None

@@ -11,6 +11,7 @@ import hashlib
 import shutil
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
 
 _SMALL = 1 << 18  # bytes up to which a message goes to the log of its iteration
+_DROPPED = ".dropped-"  # begins the names of folders that are being deleted; no run's name begins so
+UNEXPECTED = 1_000  # messages of runs that this party has not begun that a peer may send
 _UNREAD = 32 << 20  # bytes of unread small messages that are kept in memory
 
 
@@ -39,10 +42,24 @@ class MessageStore:
         self._logs: dict[tuple[str, int], MessageLog] = {}  # by run and iteration
         self._unread = _UnreadPayloads(_UNREAD)
         self._refusals: dict[str, str | None] = {}  # run -> the sentence that ended it, as far as it was looked up
+        self._begun: set[str] = set()  # runs whose messages this party has asked for
+        self._unexpected: Counter[tuple[str, str]] = Counter()  # messages of other runs, by sender and run
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise StorageError(f"the inbox folder {folder} cannot be made: {error.strerror}") from None
+        for dropped in folder.glob(f"{_DROPPED}*"):  # a process was killed while it deleted them
+            shutil.rmtree(dropped, ignore_errors=True)
+
+    def admits(self, key: MessageKey) -> bool:
+        """Return whether a message may be stored: of runs that this party has not begun, a peer may send a few."""
+        if key.address.run in self._begun:
+            return True
+        with self.commit_lock:
+            counted = [(sender, run) for sender, run in self._unexpected if run not in self._begun]
+            admitted = sum(self._unexpected[each] for each in counted if each[0] == key.sender) < UNEXPECTED
+            self._unexpected[key.sender, key.address.run] += admitted
+            return admitted
 
     def receive(self, key: MessageKey, header: Header, replaceable: bool) -> "IncomingMessage":
         """Begin to receive a message in parts."""
@@ -52,6 +69,7 @@ class MessageStore:
 
     def find(self, key: MessageKey) -> pa.Buffer | None:
         """Return the checked payload under `key`, or None while it has not arrived."""
+        self._begun.add(key.address.run)
         refusal = self._refusal_of(key.address.run)
         if refusal is not None:
             raise RefusedError(refusal)
@@ -71,6 +89,7 @@ class MessageStore:
         self, key: MessageKey, seconds: float, interrupted: Callable[[], bool] = lambda: False
     ) -> pa.Buffer | None:
         """Wait at most `seconds` for the message under `key`, then do as `find`; stop waiting if `interrupted`."""
+        self._begun.add(key.address.run)
         with self._arrived:
             self._arrived.wait_for(lambda: self._may_find(key) or interrupted(), seconds)
         return self.find(key)
@@ -95,29 +114,34 @@ class MessageStore:
     def refuse(self, run: str, error: RefusedError) -> None:
         """End `run` here: every later `find` of one of its messages raises this error."""
         try:
-            write_text(self._refusal(run), error.sentence)
+            with self.commit_lock:
+                write_text(self._refusal(run), error.sentence)
         finally:
             self._refusals[run] = error.sentence
             self.notify()
 
     def forget_refusal(self, run: str) -> None:
-        """Forget an earlier refusal: the party reruns the run."""
+        """Forget an earlier refusal: the party begins or reruns the run."""
+        self._begun.add(run)
         self._refusal(run).unlink(missing_ok=True)
         self._refusals.pop(run, None)
 
     def drop_messages(self, run: str, before: int | None) -> int:
         """Delete the messages of iterations below `before`, or of the whole run; return their number."""
         root = self.folder / run
-        folders = [folder for folder in root.iterdir() if folder.is_dir()] if root.exists() else []
-        old = [folder for folder in folders if before is None or int(folder.name) < before]
-        dropped = sum(self._count(run, folder) for folder in old)
-        for folder in old:
-            self._logs.pop((run, int(folder.name))).close()
-            shutil.rmtree(folder)
+        with self.commit_lock:  # nobody stores a message while folders lose their names
+            folders = [folder for folder in root.iterdir() if folder.name.isdigit()] if root.exists() else []
+            old = [folder for folder in folders if before is None or int(folder.name) < before]
+            dropped = sum(self._count(run, folder) for folder in old)
+            for folder in old:
+                self._logs.pop((run, int(folder.name))).close()
+            if before is None:
+                old = [root] if root.exists() else []
+                self._refusals.pop(run, None)
+            nameless = [folder.rename(self.folder / f"{_DROPPED}{uuid4().hex}") for folder in old]
         self._unread.drop(run, before)
-        if before is None and root.exists():
-            shutil.rmtree(root)
-            self._refusals.pop(run, None)
+        for folder in nameless:
+            shutil.rmtree(folder, ignore_errors=True)
         return dropped
 
     def notify(self) -> None:
@@ -266,8 +290,9 @@ class LargeMessage(IncomingMessage):
         self._replaceable = replaceable
         self._path = inbox.folder / key.path
         self._part = self._path.with_name(f"{self._path.name}.{uuid4().hex}.part")
-        with disk_errors(inbox.folder):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        with inbox.commit_lock, disk_errors(inbox.folder):  # nobody drops the folder in between
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._part.touch(mode=0o600)
             self._file: IO[bytes] = self._part.open("wb")
             self._file.write(header.pack())
 
@@ -285,4 +310,5 @@ class LargeMessage(IncomingMessage):
         self._file.write(part)
 
     def _store(self, _stored: Header | None) -> None:
-        self._part.replace(self._path)
+        with suppress(FileNotFoundError):  # its iteration was dropped while it arrived: nobody needs it
+            self._part.replace(self._path)

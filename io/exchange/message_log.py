@@ -75,7 +75,7 @@ class MessageLog:
 
     def _open(self) -> int:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             self._trimmed = False
         return self._file

@@ -3,12 +3,13 @@
 The handshake is repeated once with Python's own `ssl`, which shows the peer's certificate and its alert about ours.
 """
 
+import os
 import socket
 import ssl
-import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -77,6 +78,18 @@ def _invalid_dates(pem: bytes) -> str | None:
     return None
 
 
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Yield a path from which a content can be read once: `ssl` wants files, and no copy of a key goes to a disk."""
+    reader, writer = os.pipe()
+    try:
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(content)
+        yield f"/dev/fd/{reader}"
+    finally:
+        os.close(reader)
+
+
 def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, str]:
     """Connect once; return the certificate that the server shows, and how it refuses ours ('' if it does not)."""
     host, _, port = address.rpartition(":")
@@ -84,11 +97,8 @@ def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, s
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    with tempfile.TemporaryDirectory() as folder:
-        pair = Path(folder) / "pair.pem"
-        pair.touch(mode=0o600)
-        pair.write_bytes(identity.key + identity.certificate)
-        context.load_cert_chain(pair)
+    with _as_file(identity.certificate) as certificate, _as_file(identity.key) as key:
+        context.load_cert_chain(certificate, key)
     with socket.create_connection((host, int(port)), timeout=2) as raw:
         try:
             with context.wrap_socket(raw, server_hostname=host) as secure:

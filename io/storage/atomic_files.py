@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.schemas.arrays import Arrays, to_batch, write_stream
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch, write_stream
 from veilmeans.schemas.errors import StorageError
 
 
@@ -48,6 +48,12 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
         write_stream(to_batch(arrays), file)
 
 
+def map_arrays(path: Path) -> dict[str, Array]:
+    """Map the arrays of a file that `write_arrays` wrote."""
+    with pa.memory_map(str(path)) as source:
+        return from_stream(source)
+
+
 def disk_error(folder: Path, error: OSError) -> StorageError:
     """Return the error of a full or failing disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -66,16 +72,23 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, which then replaces `path`; two writers at once do not disturb each other."""
+    """Yield a path to write to, which then replaces `path`; two writers at once do not disturb each other.
+
+    A new file is for this user only; one that is replaced keeps its mode.
+    """
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    make_private_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part.touch(mode=0o600, exist_ok=False)
+        if path.exists():
+            part.chmod(path.stat().st_mode & 0o777)
         yield part
         part.replace(path)
     except OSError as error:
-        with suppress(OSError):  # there is nothing to delete if the folder could not be made
-            part.unlink()
         raise disk_error(path.parent, error) from None
+    finally:
+        with suppress(OSError):  # it has been renamed, or could not be made
+            part.unlink()
 
 
 def check_writable(folder: Path) -> None:

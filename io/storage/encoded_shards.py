@@ -1,6 +1,7 @@
 """Encoded row shards on the party's own disk: rows as sparse ring elements, and beside them their ids.
 
-They are plaintext: they never leave the party.
+They are plaintext: they never leave the party. A tag under a public key detects damage, not a forger: whoever may write
+here might as well change the data.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,17 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.io.storage.atomic_files import atomic_write, read_json, write_arrays, write_json
-from veilmeans.schemas.arrays import Array, Arrays, from_stream, write_stream
+from veilmeans.io.storage.atomic_files import read_json, write_json
+from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
 from veilmeans.schemas.column_names import from_ranges, ranges_of
-from veilmeans.schemas.errors import InputError
+from veilmeans.schemas.errors import InputError, StorageError
 from veilmeans.schemas.run_folder import EncodedFolder
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+_PUBLIC = b"encoded shards"  # the key of the tags
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,14 @@ def read_row_squares(folder: Path, shard: int) -> ring.Ring:
 
 
 def _read_shard(folder: Path, shard: int) -> dict[str, Array]:
-    with pa.memory_map(str(EncodedFolder(folder).rows(shard))) as source:
-        return from_stream(source)
+    return from_stream(pa.BufferReader(_map(EncodedFolder(folder).rows(shard))))  # scipy copies views of a buffer
+
+
+def _map(file: Path) -> pa.Buffer:
+    try:
+        return map_tagged(file, _PUBLIC, file.name)
+    except DamagedFileError:
+        raise StorageError(f"{file} is missing or damaged: remove {file.parent} and rerun; it is made again") from None
 
 
 def write_rows(
@@ -118,14 +128,15 @@ def write_rows(
     """Write one shard in CSR form."""
     shape = np.array([len(indptr) - 1, columns])
     arrays: Arrays = {"indptr": indptr, "indices": indices, "values": values, "shape": shape}
-    write_arrays(EncodedFolder(folder).rows(shard), arrays)
+    file = EncodedFolder(folder).rows(shard)
+    write_tagged(file, _PUBLIC, file.name, to_batch(arrays))
 
 
 def read_ids(folder: Path, shard: int) -> pa.Array:
     """Read the ids of one shard's rows; without an id, the rows' numbers from 0."""
     file = EncodedFolder(folder).ids(shard)
     if file.exists():
-        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+        with pa.ipc.open_stream(_map(file)) as reader:
             return reader.read_next_batch().column(0)
     data = load_encoded_data(folder)
     if data is None:
@@ -136,5 +147,5 @@ def read_ids(folder: Path, shard: int) -> pa.Array:
 
 def write_ids(folder: Path, shard: int, ids: pa.Array) -> None:
     """Write the ids of one shard's rows."""
-    with atomic_write(EncodedFolder(folder).ids(shard)) as part, pa.OSFile(str(part), "wb") as file:
-        write_stream(pa.record_batch([ids], ["id"]), file)
+    file = EncodedFolder(folder).ids(shard)
+    write_tagged(file, _PUBLIC, file.name, pa.record_batch([ids], ["id"]))

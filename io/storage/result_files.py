@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from veilmeans.io.storage.atomic_files import atomic_write, read_json, write_json
 from veilmeans.schemas.arrays import Real
+from veilmeans.schemas.column_names import distinct_names
 from veilmeans.schemas.run_folder import RunFolder
 
 
@@ -36,6 +37,7 @@ def write_assignments(folder: RunFolder, name: str, shards: Iterable[tuple[pa.Ar
 def write_centroids(folder: RunFolder, columns: Sequence[str], centroids: Real) -> Path:
     """Write the centroids in original units: one row for each cluster, one column for each feature."""
     numbers = np.arange(len(centroids), dtype=np.int32)
+    columns = distinct_names(columns)  # "a"."b.c" and "a.b"."c" have one name
     table = {unused_name("cluster", columns): numbers, **dict(zip(columns, centroids.T, strict=True))}
     with atomic_write(folder.centroids) as part:
         pa.parquet.write_table(pa.table(table), part)

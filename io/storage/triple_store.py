@@ -4,23 +4,28 @@ A store serves a number of runs of one job. It has addresses of its own, (store 
 so that the run's name does not matter. A run claims a number once: the same run with other data is refused, and a
 number is never claimed twice. A party expands its shares from the seed, except those that all others determine
 (`crypto.correlations`): these are corrections, one file for each run number, iteration and shard. Jobs with ciphertexts
-have those that were made beforehand, too (`he_keyring` has the keys).
+have those that were made beforehand, too (`he_keyring` has the keys). All files are authenticated under a key of the
+seed: corrections and ciphertexts by tags at their ends, seeds, keys and the manifest by tags in the manifest.
 """
 
+import hmac
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
-import pyarrow as pa
-
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, write_arrays, write_json
+from veilmeans.crypto import prg
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, write_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
+from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays, from_stream
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
+
+_TAGS = "tags"  # the manifest's field with the tags of the store's small files
+_REMEDY = "restore the store from a backup, or make a new one with `veilmeans offline`"
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class TripleStore:
 
     def complete(self) -> None:
         """Write the manifest: all corrections are there, and the store can be opened."""
-        write_json(self.folder.manifest, asdict(self.manifest))
+        write_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
 
     @classmethod
     def open(cls, folder: StoreFolder) -> "TripleStore":
@@ -67,11 +72,32 @@ class TripleStore:
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
             content = json.loads(file.read_text())
+            tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, KeyError):
             raise StorageError(f"{file} cannot be read: make the store again with `veilmeans offline`") from None
-        return cls(folder, manifest, read_secret(folder.seed))
+        store = cls(folder, manifest, read_secret(folder.seed))
+        found = store._tags()
+        for name, tag in tags.items():
+            if found.get(name) != tag:
+                what = f"{file} or {folder.seed}" if name == file.name else f"the key {folder.path / name}"
+                raise StorageError(f"{what} is missing or damaged: {_REMEDY}")
+        return store
+
+    @cached_property
+    def _file_key(self) -> bytes:
+        """The key under which the store's files are authenticated; workers that only write have no seed."""
+        return prg.derive(self.seed or read_secret(self.folder.seed), "files of a triple store")
+
+    def _tags(self) -> dict[str, str]:
+        """The tags of the manifest, which holds them, and of keys and seeds."""
+        manifest = json.dumps(asdict(self.manifest), sort_keys=True).encode()
+        keys = {file.name: file.read_bytes() for file in self.folder.path.glob("cipher.*")}
+        return {
+            name: hmac.digest(self._file_key, name.encode() + b" " + content, "sha256").hex()
+            for name, content in {self.folder.manifest.name: manifest, **keys}.items()
+        }
 
     def runs_left(self) -> int:
         """Count the runs that the store can still serve."""
@@ -105,6 +131,7 @@ class TripleStore:
         part = self.folder.unfinished_claim(number, run)
         with disk_errors(self.folder.path):
             try:
+                part.touch(mode=0o600)
                 with part.open("w") as file:
                     file.write(json.dumps({"run": run, "binding": binding}))
                     file.flush()
@@ -150,22 +177,31 @@ class TripleStore:
 
     def write_corrections(self, number: int, iteration: int, shard: int, arrays: Arrays) -> None:
         """Write this party's corrections for one shard of one iteration."""
-        write_arrays(self.folder.corrections(number, iteration, shard), arrays)
+        self._write(self.folder.corrections(number, iteration, shard), arrays)
 
     def has_corrections(self, number: int, iteration: int, shard: int) -> bool:
         return self.folder.corrections(number, iteration, shard).exists()
 
     def corrections(self, number: int, iteration: int, shard: int) -> Arrays:
-        return _map_arrays(self.folder.corrections(number, iteration, shard))
+        return self._map(self.folder.corrections(number, iteration, shard))
 
     def write_ciphertexts(self, number: int, iteration: int, shard: int, arrays: Arrays) -> None:
-        write_arrays(self.folder.ciphertexts(number, iteration, shard), arrays)
+        self._write(self.folder.ciphertexts(number, iteration, shard), arrays)
 
     def has_ciphertexts(self, number: int, iteration: int, shard: int) -> bool:
         return self.folder.ciphertexts(number, iteration, shard).exists()
 
     def ciphertexts(self, number: int, iteration: int, shard: int) -> Arrays:
-        return _map_arrays(self.folder.ciphertexts(number, iteration, shard))
+        return self._map(self.folder.ciphertexts(number, iteration, shard))
+
+    def _write(self, path: Path, arrays: Arrays) -> None:
+        write_tagged(path, self._file_key, self._name(path), to_batch(arrays))
+
+    def _map(self, path: Path) -> Arrays:
+        return _map_arrays(path, self._file_key, self._name(path))
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.folder.path))
 
 
 @dataclass(frozen=True)
@@ -233,9 +269,11 @@ def stage_of(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _map_arrays(path: Path) -> Arrays:
-    """Map the arrays of a store's file; it never changes."""
+def _map_arrays(path: Path, key: bytes, name: str) -> Arrays:
+    """Map the arrays of a store's file and check them; it never changes."""
     if not path.exists():
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
-    with pa.memory_map(str(path)) as source:
-        return from_stream(source)
+    try:
+        return from_stream(map_tagged(path, key, name))
+    except DamagedFileError:
+        raise StorageError(f"{path} is damaged: {_REMEDY}") from None

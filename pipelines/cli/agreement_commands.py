@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from veilmeans.pipelines.cli.app import DryRun, app, config_app
+from veilmeans.pipelines.cli.app import Dealer, DryRun, app, config_app
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.errors import ConfigError
 
 _LAYOUT_HELP = "vertical (default): same rows, own columns; horizontal: same columns, own rows"
@@ -33,7 +33,7 @@ def invite(
     address: Annotated[str, typer.Option(help=_ADDRESS_HELP, metavar="HOST:PORT")],
     name: Annotated[str | None, typer.Option("--name", "-n", help="this company's name in the run")] = None,
     others: Annotated[str | None, typer.Option("--with", help="the other parties' names, separated by commas")] = None,
-    dealer: Annotated[str | None, typer.Option(help="the dealer's name; none: triples without a dealer")] = None,
+    dealer: Dealer = None,
     clusters: Annotated[int | None, typer.Option(min=1, help="number of clusters")] = None,
     layout: Annotated[Literal["vertical", "horizontal"] | None, typer.Option(help=_LAYOUT_HELP)] = None,
     run: Annotated[str | None, typer.Option(help="the run's name; default: first")] = None,
@@ -48,7 +48,7 @@ def invite(
 ) -> None:
     """Invite other companies to a run: one file to send.
 
-    In the folder with your data.csv: `veilmeans invite --name payco --with shop --dealer notary --clusters 3 --address
+    In the folder with your data.csv: `veilmeans invite --name payco --with shop --clusters 3 --address
     payco.example:7101`. It makes your keys and config.yaml, and writes payco-invitation.json with your certificate,
     your address and the terms of the run; nothing in it is secret. The others answer with `veilmeans join`. Where
     config.yaml exists, its terms are sent, and only --address is needed.
@@ -191,7 +191,7 @@ class _Asker:
         self.consents = consents
 
     def __call__(self, table: Table, question: str) -> None:
-        Console().print(table)
+        Terminal().print(table)
         if not self.consents and not self._confirmed(question):
             raise ConfigError("no consent, so nothing was written; --yes consents without a question")
 

@@ -51,6 +51,8 @@ config_app = typer.Typer(help=_CONFIG_HELP, no_args_is_help=True, rich_markup_mo
 app.add_typer(config_app, name="config", short_help="Write and change configurations and keys.")
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
 Configs = Annotated[list[Path], typer.Option("--config", "-c", help="a configuration; may be given several times")]
+_DEALER_HELP = "name of a dealer, if you have one; without, the parties make their triples themselves"
+Dealer = Annotated[str | None, typer.Option(help=_DEALER_HELP)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="check, print what would be done, write and send nothing")]
 BEAM_FLAGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that pass unknown flags on to Beam."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from veilmeans import __version__
-from veilmeans.pipelines.cli.app import Config, Configs, DryRun, app, config_app
+from veilmeans.pipelines.cli.app import Config, Configs, Dealer, DryRun, app, config_app
 
 _LAYOUT_HELP = "vertical: same rows, own columns; horizontal: same columns, own rows"
 _TRIAL_HELP = "all members on this machine, keys included; or separate companies"
@@ -16,7 +16,7 @@ _TRIAL_HELP = "all members on this machine, keys included; or separate companies
 def init(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder in which the members' folders are made")] = Path(),
     parties: Annotated[str, typer.Option(help="names of the parties, separated by commas")] = "payco,shop",
-    dealer: Annotated[str, typer.Option(help="name of the dealer")] = "dealer",
+    dealer: Dealer = None,
     layout: Annotated[Literal["vertical", "horizontal"], typer.Option(help=_LAYOUT_HELP)] = "vertical",
     clusters: Annotated[int, typer.Option(min=1, help="number of clusters")] = 5,
     port: Annotated[int, typer.Option(min=1, max=65000, help="the first party's port; the others' follow")] = 7101,
@@ -25,16 +25,22 @@ def init(
 ) -> None:
     """Write everyone's configuration and print the commands up to a result.
 
-    Each party and the dealer gets a folder with `config.yaml`, in which every field is explained. With --trial (the
-    default) the folders also hold keys, so that you can play all members on one machine. With --separate each company
-    makes its own keys, and nothing in the folders is secret.
+    Each party (and the dealer, if there is one) gets a folder with `config.yaml`, in which every field is explained.
+    With --trial (the default) the folders also hold keys, so that you can play all members on one machine. With
+    --separate each company makes its own keys, and nothing in the folders is secret.
     """
     from veilmeans.pipelines.configure.config_template import TemplateValues, dry_init, write_configs, write_trial
     from veilmeans.pipelines.configure.next_commands import separate_commands, trial_commands
 
     names = tuple(parties.split(","))
-    ports = {name: port + i for i, name in enumerate((*names, dealer))}
-    values = TemplateValues(names, dealer, layout=layout, clusters=clusters, ports=ports, timeout=120 if trial else 600)
+    values = TemplateValues(
+        names,
+        dealer,
+        layout=layout,
+        clusters=clusters,
+        first_port=port,
+        timeout=120 if trial else 600,
+    )
     if dry_run:
         typer.echo(dry_init(out, values, trial))
     else:
@@ -112,9 +118,9 @@ def config_predict(
 ) -> None:
     """Write the configuration of a prediction.
 
-    It is that of the training with some fields changed. Every party and the dealer runs it: `veilmeans config predict
-    --config payco.yaml --name march --data march.csv --rows 5000` writes march.yaml. Then `veilmeans offline --config
-    march.yaml` at every member, and `veilmeans predict --config march.yaml` at every party.
+    It is that of the training with some fields changed. Every member runs it: `veilmeans config predict --config
+    payco.yaml --name march --data march.csv --rows 5000` writes march.yaml. Then `veilmeans predict --config
+    march.yaml` at every party; where there is a dealer, `veilmeans offline --config march.yaml` at every member first.
     """
     from veilmeans.pipelines.configure.predict_config import write_predict_config
 
@@ -130,8 +136,8 @@ def demo(
 ) -> None:
     """Two companies find fraud that neither sees alone, on this machine.
 
-    A payment company, a merchant and a dealer run as separate processes with synthetic data. The result is compared
-    with plaintext K-means on both companies' data.
+    A payment company and a merchant run as separate processes with synthetic data. The result is compared with
+    plaintext K-means on both companies' data.
     """
     from veilmeans.pipelines.local.demo import dry_demo, run_demo
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from veilmeans.pipelines.cli.app import BEAM_FLAGS, EXIT_CODES, Config, DryRun, app
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.config import JobConfig, load_config
 
 _JSON_HELP = "write the plan as JSON to this file, too (-: print only JSON)"
@@ -25,7 +25,7 @@ def inspect(config: Config) -> None:
     from veilmeans.pipelines.configure.data_summary import show_data
 
     advice = advise(settings, config)
-    Console().print(show_data(advice.config, advice.scan, advice.model))
+    Terminal().print(show_data(advice.config, advice.scan, advice.model))
     typer.echo(advice.text())
 
 
@@ -50,9 +50,10 @@ def plan(
 def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Take part in K-means with the other parties.
 
-    Every party runs it at the same time, after `veilmeans offline`. It reads kmeans.data, agrees with the others on
-    every parameter, iterates on shares with a checkpoint after each iteration, and opens the results that kmeans.reveal
-    names. Safe to rerun: it resumes where it stopped. Unknown flags go to Beam.
+    Every party runs it at the same time. It reads kmeans.data, makes the triple store with the others if there is none
+    (a dealer's is made by `veilmeans offline` before), agrees with them on every parameter, iterates on shares with a
+    checkpoint after each iteration, and opens the results that kmeans.reveal names. Safe to rerun: it resumes where it
+    stopped. Unknown flags go to Beam.
     """
     settings = load_config(config).with_flags(context.args)
     if dry_run:
@@ -74,18 +75,20 @@ def results(
     settings = load_config(config)
     from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv
 
-    show_results(settings, Console())
+    show_results(settings, Terminal())
     if csv is not None:
-        write_assignments_csv(settings, csv)
-        typer.echo(f"wrote {csv}")
+        escaped = write_assignments_csv(settings, csv)
+        note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""
+        typer.echo(f"wrote {csv}{note}{escaped if escaped else ''}")
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
 def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
-    """Make the triple store of a run with the dealer, before `train`.
+    """Make the triple store of a run ahead of time; with a dealer, always.
 
-    Every party and the dealer run it at the same time. It depends on shapes and never on data. Safe to rerun: it
-    resumes where it stopped. Unknown flags go to Beam.
+    Every party and the dealer, if there is one, run it at the same time. It depends on shapes and never on data.
+    Without a dealer `train` and `predict` do the same, if it was not done before. Safe to rerun: it resumes where it
+    stopped. Unknown flags go to Beam.
     """
     settings = load_config(config).with_flags(context.args)
     from veilmeans.pipelines.offline import dry_offline, run_offline
@@ -102,9 +105,10 @@ def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> 
 def predict(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
     """Assign new rows to the clusters of a trained model.
 
-    Its configuration is written by `veilmeans config predict`; every party runs it, after `veilmeans offline` with the
-    same configuration. New rows are encoded and scaled exactly as the trained ones. The centroids stay shares; the
-    rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes where it stopped.
+    Its configuration is written by `veilmeans config predict`; every party runs it, with a dealer after `veilmeans
+    offline` with the same configuration. New rows are encoded and scaled exactly as the trained ones. The centroids
+    stay shares; the rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes
+    where it stopped.
     """
     settings = load_config(config).with_flags(context.args)
     if dry_run:
@@ -121,7 +125,7 @@ def _show_plan(settings: JobConfig, predicts: bool) -> None:
     from veilmeans.pipelines.session.kmeans_from_config import check_command
 
     check_command(settings, predicts)
-    Console().print(show_plan(plan_train(settings)))
+    Terminal().print(show_plan(plan_train(settings)))
 
 
 def _print_results(config: Path, settings: JobConfig, folder: Path) -> None:
@@ -174,7 +178,7 @@ def status(config: Config) -> None:
     settings = load_config(config)
     from veilmeans.pipelines.reporting.status import show_status
 
-    Console().print(show_status(settings))
+    Terminal().print(show_status(settings))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Write the configurations of a K-means run, one folder for each party and the dealer (`veilmeans init`)."""
+"""Write the configurations of a K-means run, one folder for each party and the dealer, if any (`veilmeans init`)."""
 
 import shutil
 import tempfile
@@ -17,8 +17,7 @@ _CONFIG = """\
 party: {party}
 run: {run} # a new name for new data or a changed configuration
 parties: [{parties}] # the same order in every configuration
-dealer: {dealer} # makes correlated randomness before the run; sees no data
-
+{dealer_line}
 certificate: keys/{party}.crt # `veilmeans config keys --name {party} --out keys` makes these three
 key: keys/{party}.key
 seed: keys/{party}.seed
@@ -32,7 +31,7 @@ exchange:
   outbox: outbox
   timeout_s: {timeout} # seconds to wait for a peer
 
-triples: # the triple store that `veilmeans offline` makes
+triples: # correlated randomness for the run, made by {maker}
   store: {run}
   runs: 1
 
@@ -51,6 +50,7 @@ kmeans: # the same in every configuration, except data, id and columns
     columns: own
     inertia: [{parties}]
 """
+_DEALER = "dealer: {dealer} # makes correlated randomness before the run; sees no data\n"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TemplateValues:
     """The values that are filled into the template."""
 
     parties: tuple[str, ...] = ("payco", "shop")
-    dealer: str | None = "dealer"
+    dealer: str | None = None
     run: str = "first"
     layout: str = "vertical"
     rows: int = 10_000
@@ -70,6 +70,7 @@ class TemplateValues:
     exchange: str = "gateway"
     timeout: int = 600
     ports: Mapping[str, int] = field(default_factory=dict)
+    first_port: int = 7101
     data: str = "data.csv"
     id: str = "id"
 
@@ -80,7 +81,7 @@ class TemplateValues:
 
     def port(self, name: str) -> int:
         """The port on which a member's gateway listens."""
-        return self.ports.get(name, 7101 + self.members.index(name))
+        return self.ports.get(name, self.first_port + self.members.index(name))
 
 
 def dry_init(folder: Path, values: TemplateValues, trial: bool) -> str:
@@ -97,7 +98,7 @@ def dry_init(folder: Path, values: TemplateValues, trial: bool) -> str:
 
 
 def write_configs(folder: Path, values: TemplateValues) -> list[Path]:
-    """Write a folder with a configuration for each party and the dealer; never overwrite one."""
+    """Write a folder with a configuration for each member; never overwrite one."""
     check_no_config(folder, values)
     files = []
     for name in values.members:
@@ -140,7 +141,8 @@ def config_text(party: str, values: TemplateValues) -> str:
     own = f"  data: {values.data} # CSV, Parquet, Arrow, .npz or svmlight; a file or a glob\n  id: {values.id}\n"
     derived = {
         "parties": ", ".join(values.parties),
-        "dealer": values.dealer or "null",
+        "dealer_line": "" if values.dealer is None else _DEALER.format(dealer=values.dealer),
+        "maker": "the parties (`train`, or `offline` before it)" if values.dealer is None else "`veilmeans offline`",
         "listen": f"127.0.0.1:{values.port(party)}",
         "peers": "\n".join(peers),
         "own": "" if party == values.dealer else own,

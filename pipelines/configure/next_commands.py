@@ -18,13 +18,9 @@ def trial_commands(folder: Path, values: TemplateValues) -> str:
         *(f"   {line}" for line in _data_rules(values)),
         "2. Fill in the configurations from the data (number of rows, columns, categories):",
         f"     veilmeans config fill {_configs(folder, values.members)}",
-        "3. Make the triple store of a run with the dealer, which sees no data. All run at the same time: in one",
-        "   terminal, as here, or each in its own terminal without the &. The first waits for the others, at most",
-        f"   {values.timeout} s. If one stops with an error, correct it and rerun all: they resume.",
-        *_at_the_same_time(folder, "offline", values.members),
-        f"4. Find {values.clusters} clusters in the data of all parties, again at the same time:",
-        *_at_the_same_time(folder, "train", values.parties),
-        "5. Show the result: sizes and centroids of the clusters, and each row's cluster as CSV.",
+        *_run_steps(folder, values),
+        f"{5 if values.dealer else 4}. Show the result: sizes and centroids of the clusters, and each row's cluster "
+        "as CSV.",
         *(_results(folder, name) for name in values.parties),
         "",
         f"Another number of clusters, before step 3: veilmeans config set {_configs(folder, values.members)} "
@@ -33,6 +29,28 @@ def trial_commands(folder: Path, values: TemplateValues) -> str:
         "Companies that do not share a machine: veilmeans invite --help",
     ]
     return "\n".join(lines)
+
+
+def _run_steps(folder: Path, values: TemplateValues) -> list[str]:
+    """The commands of a run, from step 3 on: one without a dealer, two with one."""
+    together = [
+        "   All run at the same time: in one terminal, as here, or each in its own terminal without the &. The first",
+        f"   waits for the others, at most {values.timeout} s. If one stops with an error, correct it and rerun all:",
+        "   they resume.",
+    ]
+    if values.dealer is None:
+        return [
+            f"3. Find {values.clusters} clusters in the data of all parties; first they make correlated randomness.",
+            *together,
+            *_at_the_same_time(folder, "train", values.parties),
+        ]
+    return [
+        f"3. Make the triple store of a run with {values.dealer}, which sees no data.",
+        *together,
+        *_at_the_same_time(folder, "offline", values.members),
+        f"4. Find {values.clusters} clusters in the data of all parties, again at the same time:",
+        *_at_the_same_time(folder, "train", values.parties),
+    ]
 
 
 def separate_commands(folder: Path, values: TemplateValues) -> str:
@@ -55,15 +73,15 @@ def separate_commands(folder: Path, values: TemplateValues) -> str:
         "5. See how they would be used. The last lines are a `config set` command for you and all others:",
         f"     veilmeans inspect {config}",
         f"6. {_listed(values.members)} at the same time; the first waits {values.timeout} s for the others:",
-        f"     veilmeans offline {config}",
-        f"7. {_listed(values.parties)} at the same time:",
+        *([f"     veilmeans offline {config}", "   Then the parties, in the same way:"] if values.dealer else []),
         f"     veilmeans train {config}",
-        "8. Show the result:",
+        "7. Show the result:",
         _results(folder, name),
         "",
-        f"{values.dealer} has no data: it does steps 1, 2 and 6, and runs the parties' `config set` commands.",
         "A trial on one machine needs fewer steps: veilmeans init",
     ]
+    if values.dealer:
+        lines.append(f"{values.dealer} has no data: it does steps 1 and 2, the parties' `config set`, and `offline`.")
     return "\n".join(lines)
 
 

@@ -28,11 +28,14 @@ def write_predict_config(
     if dry_run:
         return f"would write {target}"
     write_text(target, text)
+    everyone, offline = "all parties", ""
+    if config.provider == "dealer":
+        everyone = "every party and the dealer"
+        offline = f"  veilmeans offline --config {target}   {everyone}, at the same time\n"
     return (
-        f"wrote {target}\nnext, when every party and the dealer have theirs:\n"
-        f"  1. veilmeans prepare --config {target}   reads and checks the new rows; nothing is sent\n"
-        f"  2. veilmeans offline --config {target}   every party and the dealer, at the same time\n"
-        f"  3. veilmeans predict --config {target}   every party, at the same time (--dry-run: a plan)"
+        f"wrote {target}\nnext, when {everyone} have theirs:\n"
+        f"  veilmeans prepare --config {target}   reads and checks the new rows; nothing is sent\n"
+        f"{offline}  veilmeans predict --config {target}   every party, at the same time (--dry-run: a plan)"
     )
 
 

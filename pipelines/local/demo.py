@@ -1,28 +1,27 @@
 """The demo: a payment company and a merchant find fraud in joint clusters, as separate processes on this machine.
 
 It writes the files of real parties (keys, configurations, synthetic data), each party's in its own folder, then starts
-their commands: `veilmeans offline` for both and the dealer, then `veilmeans train` for both. At the end it compares the
-result with plaintext Lloyd on both companies' data, which only a demo can do.
+`veilmeans train` for both: they make their correlated randomness, then find clusters. At the end it compares the result
+with plaintext Lloyd on both companies' data, which only a demo can do.
 """
 
-import json
 import shutil
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import check_writable
-from veilmeans.io.storage.run_report import bytes_sent
+from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.pipelines.local import demo_data
 from veilmeans.pipelines.local.demo_data import KINDS, Transactions, scaled
 from veilmeans.pipelines.local.party_processes import free_ports, run_parties
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import load_config
@@ -32,22 +31,20 @@ from veilmeans.transforms.kmeans.initial_centroids import initial_rows
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 FEATURES = {"payco": 18, "shop": 24}
-DEALER = "dealer"
+RUN = "demo"
 SEED = 3
 
 
 def run_demo(folder: Path, rows: int, exchange: str) -> None:
     """Write the parties' files, run their commands, compare the result with plaintext, and print it."""
-    console = Console()
+    console = Terminal()
     transactions = write_demo(folder, rows, exchange)
     columns = ", ".join(f"{name} {width}" for name, width in FEATURES.items())
     console.print(f"{rows:,} transactions × {sum(FEATURES.values())} features ({columns}); exchange by {exchange}")
-    with console.status("offline: the dealer and the companies make the triple store; no data are read"):
-        offline = run_parties(folder, "offline", (*FEATURES, DEALER))
-    with console.status("online: the companies find clusters in their joint data"):
-        online = run_parties(folder, "train", tuple(FEATURES))
+    with console.status("the companies make the triple store, then find clusters in their joint data"):
+        seconds = run_parties(folder, "train", tuple(FEATURES))
     console.print(_comparison(folder, transactions))
-    console.print(_costs(folder, offline, online))
+    console.print(_costs(folder, seconds))
     for name in FEATURES:
         console.print(f"{name}: {_run_folder(folder, name)}", soft_wrap=True)
         console.print(f"{name}'s report: {_run_folder(folder, name).html_report}", soft_wrap=True)
@@ -58,18 +55,16 @@ def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
     check_demo(folder, exchange)
     if folder.exists():
         shutil.rmtree(folder)
-    members = (*FEATURES, DEALER)
     values = TemplateValues(
         parties=tuple(FEATURES),
-        dealer=DEALER,
-        run="demo",
+        run=RUN,
         rows=rows,
         features=FEATURES,
         clusters=KINDS,
         seed=SEED,
         exchange=exchange,
         timeout=60,
-        ports=dict(zip(members, free_ports(len(members)), strict=True)),
+        ports=dict(zip(FEATURES, free_ports(len(FEATURES)), strict=True)),
         id="transaction",
     )
     transactions = demo_data.make_transactions(rows, FEATURES, SEED)
@@ -83,7 +78,7 @@ def check_demo(folder: Path, exchange: str) -> None:
     """Refuse a folder with files that no earlier demo wrote, because an earlier demo is removed."""
     if exchange not in ("gateway", "files"):
         raise ConfigError(f"--exchange is {exchange!r}: it must be gateway or files")
-    others = [p.name for p in folder.iterdir() if p.name not in (*FEATURES, DEALER)] if folder.exists() else []
+    others = [p.name for p in folder.iterdir() if p.name not in FEATURES] if folder.exists() else []
     if others:
         raise ConfigError(f"{folder} holds {others[0]!r}, which no demo wrote: choose another --folder")
 
@@ -92,7 +87,7 @@ def _comparison(folder: Path, transactions: Transactions) -> Table:
     """Compare the result with plaintext Lloyd on both companies' data, from the same first centroids."""
     labels, centroids = _labels(folder), _centroids(folder, transactions)
     rows = {name: scaled(table) for name, table in transactions.tables.items()}
-    iterations = _report(folder, "payco")["iterations"][-1]["done"]
+    iterations = RunReport(_run_folder(folder, "payco")).content["iterations"][-1]["done"]
     equal = float(np.mean(labels == _plain_labels(folder, np.hstack(list(rows.values())), iterations)))
     scores = sum(demo_data.distances(rows[name], labels, centroids[name]) for name in FEATURES)
     table = Table("what", "result", title="fraud that neither company sees alone")
@@ -131,39 +126,27 @@ def _centroids(folder: Path, transactions: Transactions) -> dict[str, Real]:
     return {name: scaled(transactions.tables[name], demo_data.features(table)) for name, table in opened.items()}
 
 
-def _costs(folder: Path, offline: float, online: float) -> Table:
-    title = f"offline {offline:.1f} s, online {online:.1f} s"
-    table = Table("party", "offline MB received", "online MB sent", "online seconds", title=title)
+def _costs(folder: Path, seconds: float) -> Table:
+    table = Table("party", "offline s", "MB sent", "online s", "MB sent", title=f"both commands: {seconds:.1f} s")
     for name in FEATURES:
-        report, stores = _report(folder, name), _storage(folder, name).stores
-        received = sum(file.stat().st_size for file in stores.rglob("*") if file.is_file()) / 1e6
-        sent = bytes_sent(report["stages"]) / 1e6
-        table.add_row(name, f"{received:.1f}", f"{sent:.1f}", f"{report['seconds']:.1f}")
+        reports = [RunReport(_run_folder(folder, name, run)).content for run in (f"store-{RUN}", RUN)]
+        costs = [(f"{each['seconds']:.1f}", f"{bytes_sent(each['stages']) / 1e6:.1f}") for each in reports]
+        table.add_row(name, *chain.from_iterable(costs))
     return table
 
 
-def _report(folder: Path, name: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(_run_folder(folder, name).report.read_text())
-    return report
-
-
-def _storage(folder: Path, name: str) -> StorageFolder:
-    return StorageFolder(folder / name / "storage")
-
-
-def _run_folder(folder: Path, name: str) -> RunFolder:
-    return _storage(folder, name).run("demo")
+def _run_folder(folder: Path, name: str, run: str = RUN) -> RunFolder:
+    return StorageFolder(folder / name / "storage").run(run)
 
 
 def dry_demo(folder: Path, rows: int, exchange: str) -> str:
     """Check the folder, and return what would be done."""
     check_demo(folder, exchange)
     check_writable(folder)
-    members = (*FEATURES, DEALER)
     removed = f"would remove the earlier demo in {folder}\n" if folder.exists() else ""
     return (
-        f"{removed}would write configuration, keys and data of {', '.join(members)} below {folder}: {rows:,} synthetic "
-        f"transactions × {sum(FEATURES.values())} features\n"
-        f"would start {len(members)} × `veilmeans offline`, then {len(FEATURES)} × `veilmeans train`, on this "
-        f"machine only (127.0.0.1, {len(members)} free ports); exchange by {exchange}"
+        f"{removed}would write configuration, keys and data of {', '.join(FEATURES)} below {folder}: {rows:,} "
+        f"synthetic transactions × {sum(FEATURES.values())} features\n"
+        f"would start {len(FEATURES)} × `veilmeans train`, on this machine only (127.0.0.1, {len(FEATURES)} free "
+        f"ports); exchange by {exchange}"
     )

@@ -1,6 +1,6 @@
 """Secure K-means as a scikit-learn estimator, with real party processes on this machine.
 
-fit ─▶ one folder for each party: data, keys, configuration ─▶ `veilmeans offline` ─▶ `veilmeans train` ─▶ results
+fit ─▶ one folder for each party: data, keys, configuration ─▶ [`veilmeans offline`] ─▶ `veilmeans train` ─▶ results
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +61,8 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     normalise : "minmax" (to [0, 1]), "zscore" or "none"; horizontally by statistics of all rows, computed on shares.
     bound : largest magnitude of a normalised value; needed for "none"; default for "zscore": 16.
     products : "auto", "beaver" or "he", for all parties or in a mapping, as `kmeans.products` in a configuration.
+    dealer : True: a dealer, in a process of its own, makes correlated randomness for the parties. False: they make it
+        themselves.
     margin : how far out of the trained range `predict` accepts values, in multiples of the range's width.
     random_state : an int is the public seed of the first centroids; None: a new one each time.
     folder : where the parties' folders are kept, a new `fit-N` for each fit; None: a temporary folder, removed with the
@@ -92,6 +94,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         normalise: str = "minmax",
         bound: float | None = None,
         products: Any = "auto",
+        dealer: bool = False,
         margin: float = 1.0,
         random_state: Any = None,
         folder: Any = None,
@@ -99,7 +102,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     ) -> None:
         self.n_clusters, self.layout, self.parties, self.init, self.n_init = n_clusters, layout, parties, init, n_init
         self.max_iter, self.tol, self.normalise, self.bound = max_iter, tol, normalise, bound
-        self.products, self.margin, self.random_state = products, margin, random_state
+        self.products, self.dealer, self.margin, self.random_state = products, dealer, margin, random_state
         self.folder, self.verbose = folder, verbose
 
     def fit(self, X: Any, y: object = None) -> "VeilKMeans":  # noqa: ARG002, N803
@@ -108,9 +111,8 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             self._check_parameters()
             frames = self._training_frames(X)
             trial = TrialFolder(None if self.folder is None else Path(self.folder))
-            members = write_trial_training(trial.path, frames, self._job())
-        self._run(trial.path, "offline", members, CONFIG)
-        self._run(trial.path, "train", frames.names, CONFIG)
+            members = write_trial_training(trial.path, frames, self._job(), self.dealer)
+        self._run(trial.path, "train", frames.names, members, CONFIG)
         self._trial_folder, self._members, self.parties_ = trial, members, frames.names
         self._trained = {name: (each.columns, each.sparse) for name, each in frames.by_party.items()}
         self._read_results()
@@ -125,8 +127,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             if not folder.exists():
                 raise StorageError("the parties' folders were removed with the estimator: set `folder` to keep them")
             run = write_trial_prediction(folder, self._members, frames, self.margin)
-        self._run(folder, "offline", self._members, f"{run}.yaml")
-        self._run(folder, "predict", self.parties_, f"{run}.yaml")
+        self._run(folder, "predict", self.parties_, self._members, f"{run}.yaml")
         return self._read_labels(run)
 
     def run_folder(self, party: str, run: str = RUN) -> Path:
@@ -222,10 +223,13 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _run(self, folder: Path, command: str, names: Sequence[str], config: str) -> None:
-        seconds = run_parties(folder, command, names, config)
-        if self.verbose:
-            print(f"{command}: {', '.join(names)} in {seconds:.1f} s")
+    def _run(self, folder: Path, command: str, parties: Sequence[str], members: Sequence[str], config: str) -> None:
+        """Run a command of all parties; before it `offline` of all members, if one is a dealer."""
+        with_dealer = [("offline", members)] if len(members) > len(parties) else []
+        for each, names in (*with_dealer, (command, parties)):
+            seconds = run_parties(folder, each, names, config)
+            if self.verbose:
+                print(f"{each}: {', '.join(names)} in {seconds:.1f} s")
 
     def _read_results(self) -> None:
         result = read_result(self._run_folder(self.parties_[0]))

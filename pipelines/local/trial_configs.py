@@ -14,13 +14,16 @@ RUN = "fit"
 _TIMEOUT_S = 600  # seconds that a party waits for another: when one fails, all are ended anyway
 
 
-def write_trial_training(folder: Path, frames: PartyFrames, job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Write everyone's keys, configuration and data, and return the members' names, the dealer's last.
+def write_trial_training(
+    folder: Path, frames: PartyFrames, job: Mapping[str, Any], dealer: bool = False
+) -> tuple[str, ...]:
+    """Write everyone's keys, configuration and data, and return the members' names, a dealer's last.
 
-    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data.
+    `job`: fields of `kmeans` that all parties agree on and that do not follow from the data. `dealer`: there is one.
     """
-    members = (*frames.names, unused_name("dealer", frames.names))
-    values = TemplateValues(frames.names, members[-1], RUN, rows=frames.total_rows, clusters=1, timeout=_TIMEOUT_S)
+    name = unused_name("dealer", frames.names) if dealer else None
+    values = TemplateValues(frames.names, name, RUN, rows=frames.total_rows, clusters=1, timeout=_TIMEOUT_S)
+    members = values.members
     write_trial(folder, values)
     sparse = {name: {"nonzeros": frame.nonzeros} for name, frame in frames.by_party.items() if frame.sparse}
     shapes = {"rows": frames.rows, "features": frames.features, "sparse": sparse, "id": None}

@@ -79,7 +79,8 @@ def _measure_ciphertexts(parameters: SchemeParameters) -> dict[str, float]:
     public, slots = key.public, fit_slots(parameters.capacity, 100, 60, parameters.capacity)
     count = _ciphertext_count(public)
     values = _random("values", (count, slots.count))
-    blinds = scheme.encrypt_zeros(public, _random("r", (count, public.random_bits(0) // 8), np.uint8))
+    random = _random("r", (count, public.random_bits(0) // 8), np.uint8)
+    blinds = scheme.encrypt_zeros(public, random)
     ciphertexts = scheme.encrypt(public, slots.pack(values), blinds)
     residues = scheme.from_ciphertexts(ciphertexts)
     one_hot, tables = _sparse(256, count, np.int64), PowerTables(residues, public.modulus, 1, None)
@@ -87,6 +88,7 @@ def _measure_ciphertexts(parameters: SchemeParameters) -> dict[str, float]:
         "multiplication": _seconds_of(lambda: row_products(one_hot, tables), one_hot.nnz),
         "packed_value": _seconds_of(lambda: scheme.encrypt(public, slots.pack(values), blinds), values.size),
         "decryption": _seconds_of(lambda: slots.unpack(scheme.decrypt(key, ciphertexts)), count),
+        "blinding": _seconds_of(lambda: scheme.encrypt_zeros(public, random), count),
         "conversion": _seconds_of(
             lambda: scheme.from_ciphertexts(scheme.to_ciphertexts(residues, public.size)), 2 * count
         ),

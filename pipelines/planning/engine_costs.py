@@ -11,20 +11,27 @@ products share. Owner, peer and link work one after the other in a round, so a p
 
   owner's seconds + peer's seconds + bytes / rate + rounds · round trip / 2.
 
+A dealer's work counts as nothing. Without a dealer the offline phase counts, divided by the iterations: for beaver
+Enc(U) of each product (27 bytes a word of X, once a run) and the responses of its lattice products, for he the blinds
+of its ciphertexts.
+
 All parties start from the same numbers (the slowest of what each announces), so all select the same engines.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import ceil, inf
 from typing import Any
 
 from veilmeans.crypto.he.multiexp import column_multiplications, row_multiplications
 from veilmeans.crypto.he.product_parameters import HEProductParameters
+from veilmeans.crypto.lattice.product_shape import ProductShape
 from veilmeans.transforms.rounds.he_operations import TABLE_BYTES
 
 _SQUARE = 0.7  # cost of a squaring inside a power, in multiplications
 _WORD = 8
+_ENCRYPTION_SECONDS, _RESPONSE_SECONDS, _LATTICE_PRODUCT_SECONDS = 1e-3, 3e-3, 5e-5
+"""Lattice products on one core (`benchmarks.lattice`): a polynomial of Enc(U); a column of V, each product in it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class OperationCosts:
     packed_value: float  # a value of Y in a packed plaintext that is encrypted under a blind made beforehand
     decryption: float  # a ciphertext decrypted, and its plaintext unpacked
     conversion: float  # a residue from bytes or to bytes
+    blinding: float  # an encryption of zero, made beforehand
     dense_multiply_add: float  # a multiply-add mod 2^64 of a dense product
     sparse_multiply_add: float  # a nonzero times one column in a local product
     word: float  # a word of 8 bytes expanded or moved
@@ -84,12 +92,19 @@ class OwnedMatrix:
 class CostEstimate:
     """The cost of one owner's product with all its peers by one engine, in an iteration.
 
-    `offline_bytes`: what is stored for it from the offline phase to the run.
+    `offline_bytes`: what is stored for it from the offline phase to the run. Without a dealer, `offline_seconds`: an
+    iteration's share of making it, and `offline_sent`: of the bytes sent for it.
     """
 
     seconds: float = 0.0
     bytes: int = 0
     offline_bytes: int = 0
+    offline_seconds: float = 0.0
+    offline_sent: int = 0
+
+    @property
+    def total_seconds(self) -> float:
+        return self.seconds + self.offline_seconds
 
 
 CostEstimates = dict[str, dict[str, CostEstimate]]
@@ -97,13 +112,19 @@ CostEstimates = dict[str, dict[str, CostEstimate]]
 
 
 def estimate_costs(
-    matrix: OwnedMatrix, k: int, parties: int, iterations: int, costs: OperationCosts, rows_per_shard: int = 65_536
+    matrix: OwnedMatrix,
+    k: int,
+    parties: int,
+    iterations: int,
+    costs: OperationCosts,
+    rows_per_shard: int = 65_536,
+    dealt: bool = True,
 ) -> CostEstimates:
-    """Estimate each product's cost in an iteration with each engine."""
+    """Estimate each product's cost in an iteration with each engine. `dealt`: a dealer makes the triples."""
     nothing = {engine: CostEstimate() for engine in ("beaver", "he")}
     if not matrix.rows or not matrix.columns:
         return {"operand": {"beaver": CostEstimate()}, "distance": nothing, "update": nothing}
-    products = _Products(matrix, k, parties - 1, iterations, costs, ceil(matrix.rows / rows_per_shard))
+    products = _Products(matrix, k, parties - 1, iterations, costs, rows_per_shard, dealt)
     estimates = {
         "operand": {"beaver": products.operand()},
         "distance": {"beaver": products.beaver_distance(), "he": products.he_distance()},
@@ -116,14 +137,19 @@ def estimate_costs(
 
 @dataclass(frozen=True)
 class _Products:
-    """The products of one owner's matrix in an iteration, over so many row shards."""
+    """The products of one owner's matrix in an iteration, over row shards."""
 
     matrix: OwnedMatrix
     k: int
     peers: int
     iterations: int
     costs: OperationCosts
-    shards: int
+    rows_per_shard: int
+    dealt: bool
+
+    @property
+    def shards(self) -> int:
+        return ceil(self.matrix.rows / self.rows_per_shard)
 
     @property
     def values(self) -> int:
@@ -139,12 +165,14 @@ class _Products:
     def beaver_distance(self) -> CostEstimate:
         """Four columns of Y at a time; the remaining ones take half as long again."""
         columns, k = self.matrix.columns, self.k
-        return self._beaver(k + k % 4 / 2, self.shards * columns * k, self.matrix.rows * k, 0)
+        online = self._beaver(k + k % 4 / 2, self.shards * columns * k, self.matrix.rows * k, 0)
+        return self._with_lattice(online, k, transposed=False)
 
     def beaver_update(self) -> CostEstimate:
         """Row by row of X and C: besides the multiply-adds, each value of X is read once."""
         columns, rows = self.k - 1, self.matrix.rows
-        return self._beaver(columns, rows * columns, self.shards * self.matrix.columns * columns, self.values)
+        online = self._beaver(columns, rows * columns, self.shards * self.matrix.columns * columns, self.values)
+        return self._with_lattice(online, columns, transposed=True)
 
     def _beaver(self, columns: float, right: int, result: int, read: int) -> CostEstimate:
         """⟨Y⟩ − V to the owner, and a dense product at either side; `right` and `result` words in all shards."""
@@ -154,6 +182,19 @@ class _Products:
         size = peers * right * _WORD
         seconds = sum((2 * product, masks * costs.word, *self._link(size, 1)))
         return CostEstimate(seconds, size, peers * result * _WORD)
+
+    def _with_lattice(self, online: CostEstimate, outputs: int, transposed: bool) -> CostEstimate:
+        """Add the lattice products that make the triples without a dealer."""
+        if self.dealt:
+            return online
+        shape = ProductShape(min(self.matrix.rows, self.rows_per_shard), self.matrix.columns, outputs, transposed)
+        polynomials, products = shape.secrets * (shape.masks + 1), shape.secrets * shape.masks
+        made = polynomials * _ENCRYPTION_SECONDS / self.iterations
+        answered = outputs * (_RESPONSE_SECONDS + products * _LATTICE_PRODUCT_SECONDS)
+        times = self.peers * self.matrix.rows / shape.rows
+        sent = times * (shape.operand_bytes / self.iterations + shape.response_bytes)
+        seconds = times * (made + answered) + sent / self.costs.rate
+        return replace(online, offline_seconds=seconds, offline_sent=ceil(sent))
 
     def he_distance(self) -> CostEstimate:
         """A row's product takes its nonzeros; copies of Y's rows, shifted to another row's slots, take squarings."""
@@ -183,7 +224,8 @@ class _Products:
         local = self.matrix.total_nonzeros * product.columns * costs.sparse_multiply_add
         size = peers * (there + back) * product.cipher.size
         seconds = sum((made, peers * multiplied, peers * masked, back * costs.decryption, local, *self._link(size, 2)))
-        return CostEstimate(seconds, size, size)
+        blinds = 0.0 if self.dealt else peers * (there + back) * costs.blinding
+        return CostEstimate(seconds, size, size, blinds)
 
     def _link(self, size: float, rounds: int) -> tuple[float, float]:
         return size / self.costs.rate, rounds * self.costs.round_trip / 2

@@ -1,13 +1,14 @@
 """Engine selection: which engine makes each owner's cross products where `kmeans.products` says `auto`, and why.
 
 The masked matrix that beaver's products need is sent once and serves both, so all four pairs of engines are compared.
-Where a shard of it is too large for a message, beaver is not selected.
+Where a shard of it is too large for a message, beaver is not selected; without a dealer, where Enc(U) of a shard is.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 
+from veilmeans.crypto.lattice.product_shape import ProductShape
 from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.pipelines.planning.calibration import calibrate
 from veilmeans.pipelines.planning.engine_costs import CostEstimates, OperationCosts, OwnedMatrix, estimate_costs
@@ -28,6 +29,7 @@ from veilmeans.transforms.products.engine_parameters import ChosenEngines
 ENGINES = ("beaver", "he")
 LARGEST_SHARD = 250_000_000
 """Bytes of a shard of a dense matrix: it is one message, and must fit in one (exchange.max_message_mb)."""
+_WORD_AND_OPERAND = 8 + 2 * 27  # bytes of a word of X − U, and of Enc(U) for distance and update
 _COSTS = "costs"  # name of the costs among what a party announces
 
 
@@ -46,16 +48,15 @@ class EngineSelection:
 
     @property
     def seconds(self) -> float:
-        """Estimated seconds of an iteration."""
+        """Estimated seconds of an iteration; without a dealer, with its share of the offline phase."""
         operand = self.estimates["operand"]["beaver"].seconds if "beaver" in self.engines else 0.0
-        return (
-            self.estimates["distance"][self.distance].seconds + self.estimates["update"][self.update].seconds + operand
-        )
+        distance, update = self.estimates["distance"][self.distance], self.estimates["update"][self.update]
+        return distance.total_seconds + update.total_seconds + operand
 
     def product_seconds(self, product: str, engine: str) -> float:
         """Estimated seconds of one product in an iteration, with the masked matrix that beaver needs."""
         operand = self.estimates["operand"]["beaver"].seconds if engine == "beaver" else 0.0
-        return self.estimates[product][engine].seconds + operand
+        return self.estimates[product][engine].total_seconds + operand
 
 
 def select_engines(
@@ -67,18 +68,27 @@ def select_engines(
     rows_per_shard: int = 65_536,
     allowed: Sequence[Sequence[str]] = (ENGINES, ENGINES),
     largest_shard: int = LARGEST_SHARD,
+    dealt: bool = True,
 ) -> EngineSelection:
     """Select the two engines that take the least time together; beaver where it makes no difference.
 
-    `allowed`: the engines for the distance and for the update; one that was requested is never excluded.
+    `allowed`: the engines for the distance and for the update; one that was requested is never excluded. `dealt`: a
+    dealer makes the triples.
     """
-    estimates = estimate_costs(matrix, k, parties, iterations, costs, rows_per_shard)
-    size, excluded = min(matrix.rows, rows_per_shard) * matrix.columns * 8, None
+    estimates = estimate_costs(matrix, k, parties, iterations, costs, rows_per_shard, dealt)
+    size, excluded = largest_message(min(matrix.rows, rows_per_shard), matrix.columns, dealt), None
     if size > largest_shard:
         excluded = f"a shard has {format_size(size)}, more than {format_size(largest_shard)}: lower beam.rows_per_shard"
         allowed = [["he"] if "he" in engines else engines for engines in allowed]
     selections = [EngineSelection(distance, update, estimates, excluded) for distance, update in product(*allowed)]
     return min(selections, key=lambda selection: selection.seconds)
+
+
+def largest_message(rows: int, columns: int, dealt: bool) -> int:
+    """Bytes of beaver's largest message for a shard: the masked rows, or without a dealer Enc(U) for both products."""
+    if dealt:
+        return rows * columns * 8
+    return sum(ProductShape(rows, columns, 1, transposed).operand_bytes for transposed in (False, True))
 
 
 def select_all_engines(config: JobConfig, costs: Sequence[OperationCosts]) -> dict[str, EngineSelection]:
@@ -88,7 +98,8 @@ def select_all_engines(config: JobConfig, costs: Sequence[OperationCosts]) -> di
     for index, party in enumerate(config.parties):
         requested, matrix = job.engines_of(party), _owned_matrix(config, index)
         allowed = [ENGINES if each == "auto" else (each,) for each in (requested.distance, requested.update)]
-        selections[party] = select_engines(matrix, *shape, slowest, config.beam.rows_per_shard, allowed)
+        dealt, rows = config.provider == "dealer", config.beam.rows_per_shard
+        selections[party] = select_engines(matrix, *shape, slowest, rows, allowed, dealt=dealt)
     return selections
 
 
@@ -102,25 +113,32 @@ def _owned_matrix(config: JobConfig, index: int) -> OwnedMatrix:
 
 
 def has_auto_engine(config: JobConfig) -> bool:
-    """Return whether the engines depend on costs.
-
-    They do not where a masked row, which is sent once, is no longer than the two ciphertexts that `he` sends for it:
-    `auto` is `beaver` then, whatever operations cost.
-    """
-    job = config.required_kmeans
-    layout, size = layout_of(config, job), scheme_parameters(config).size
-    requested = [job.engines_of(party) for party in config.parties]
+    """Return whether the engines depend on costs."""
+    requested = [config.required_kmeans.engines_of(party) for party in config.parties]
     return any(
-        "auto" in (each.distance, each.update) and 8 * columns > 2 * size
-        for each, columns in zip(requested, layout.features, strict=True)
+        "auto" in (each.distance, each.update) and _may_be_he(config, index) for index, each in enumerate(requested)
     )
 
 
+def _may_be_he(config: JobConfig, index: int) -> bool:
+    """False if `auto` is `beaver` for an owner, whatever operations cost: it sends less, and computes less.
+
+    With a dealer, that is where a masked row, which is sent once, is no longer than the two ciphertexts that `he` sends
+    for it. Without, where 8 bytes of it and 54 of Enc(U) for each word are no more than one ciphertext an iteration.
+    """
+    layout, size = layout_of(config, config.required_kmeans), scheme_parameters(config).size
+    columns, rows = layout.features[index], min(layout.rows[index], config.beam.rows_per_shard)
+    if config.provider == "dealer":
+        return 8 * columns > 2 * size
+    too_large = largest_message(rows, columns, dealt=False) > LARGEST_SHARD
+    return too_large or _WORD_AND_OPERAND * columns > size * store_iterations(config)
+
+
 def own_costs(config: JobConfig, keep: bool = True) -> OperationCosts:
-    """The costs of operations on this machine, and the configured link. `keep`: a measurement made now is stored."""
+    """The costs of operations on this machine, and the agreed link. `keep`: a measurement made now is stored."""
     parameters = scheme_parameters(config)
     file = config.storage_folder.measured_costs(parameters.scheme, parameters.bits)
-    return calibrate(parameters, file, Link.from_config(config.exchange.shape or config.link), keep)
+    return calibrate(parameters, file, Link.from_config(config.link), keep)
 
 
 def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:
@@ -131,7 +149,7 @@ def announced_costs(config: JobConfig, keep: bool = True) -> dict[str, object]:
 
 
 def agree_on_engines(config: JobConfig, sent: Mapping[str, Terms], received: Mapping[str, Terms]) -> ChosenEngines:
-    """Select the engines from all parties' announced costs: all parties and the dealer select the same."""
+    """Select the engines from all parties' announced costs: all members select the same."""
     if not has_auto_engine(config):
         return requested_engines(config)
     announced = {name: received[name].announced for name in config.parties if name != config.party}
@@ -185,7 +203,7 @@ def _reason(selection: EngineSelection | None, product: str, engine: str, reques
     if stored:
         return "the triple store was made for it"
     if selection is None:
-        return "a masked row is no longer than two ciphertexts"
+        return "it sends less than the ciphertexts of he"
     if selection.beaver_excluded and engine == "he":
         return f"beaver is excluded: {selection.beaver_excluded}"
     other = "he" if engine == "beaver" else "beaver"

@@ -18,9 +18,9 @@ from veilmeans.pipelines.planning.plan_schema import JobPlan, PlannedOpening
 from veilmeans.pipelines.planning.planned_bytes import plan_disk, plan_offline, plan_steps, planned_job
 from veilmeans.pipelines.session.joint_scaling import opened_statistics
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
-from veilmeans.pipelines.session.kmeans_run import check_run
+from veilmeans.pipelines.session.kmeans_run import check_data, check_run
 from veilmeans.pipelines.session.session import farewell_received
-from veilmeans.pipelines.session.triple_claim import check_claim, store_engines
+from veilmeans.pipelines.session.triple_claim import check_claim, is_made_first, is_missing, store_engines
 from veilmeans.schemas.config import JobConfig, LinkConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.kmeans_config import KMeansConfig
@@ -35,7 +35,11 @@ def plan_train(config: JobConfig) -> JobPlan:
     load_identity(config)
     load_peer_certificates(config)
     with tempfile.TemporaryDirectory() as folder:
-        ready = check_run(config, Path(folder))
+        data = check_data(config, Path(folder))
+    if is_made_first(config):
+        check_listen_address(config)
+        return _make_plan(config, None)
+    ready = check_run(config, data)
     if not farewell_received(config):
         check_claim(config, ready.store, ready.binding)
         check_listen_address(config)
@@ -107,6 +111,7 @@ def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
         "compared_bits": assignment.width,
         "assignment": assignment.method,
         "radices": list(assignment.radices),
+        "makes_store": config.triples.store if config.triples is not None and is_missing(config) else None,
     }
 
 

@@ -12,19 +12,28 @@ exact, unless it says otherwise, and but for the lengths of column names, which 
   job                 layout, rows, columns, clusters, model (of a prediction), starts, seeds (centroids that
                       k-means++ chooses), max_iter, tol, shards, column_shards, runner, rounds ("one_call": one call an
                       iteration; "stages": a Beam stage for each round), compare_bits, compared_bits,
-                      assignment ("pairs", "tree"), radices (of a comparison's rounds)
+                      assignment ("pairs", "tree"), radices (of a comparison's rounds),
+                      makes_store (the triple store that the parties make first, if it is missing)
   links               name -> rate_mbps, round_trip_ms
   steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
                       "columns", "one"), when ("once", "seed", "iteration", "later": in each iteration but the first,
                       "last": after the last one, "end"), after and beside (names of steps), times (at most), each
                       (`Traffic` of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received
-                      by peer, bottleneck_bytes), total (of all times), seconds (by link, of one time)
+                      by peer, bottleneck_bytes, acknowledgements), total (of all times), seconds (by link, of one
+                      time)
   iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
-  offline             runs, iterations, dealer, bytes_received, messages, triples (kind, unit, count), ciphertexts,
-                      cipher_bytes, bytes_stored (files of the triple store); all for the complete triple store
+  offline             runs, iterations, provider ("dealer", "ot", "iknp"), dealer, messages, bytes_received, bytes_sent,
+                      triples (kind, unit, count), ciphertexts, cipher_bytes, bytes_stored (files of the triple store),
+                      seconds (by link); without a dealer made (name of the round as in the store's report, messages,
+                      bytes_sent, bytes_received), rounds (that wait for each other), passes (over all places, after
+                      the set-up), cots (correlated OTs both ways), computing (processor seconds for them, estimated)
+                      and bytes_making (files that are deleted when the store is complete, at their largest,
+                      estimated); all for the complete triple store. The dealer's messages are received, the others'
+                      sent
   disk                store, prepared (estimated), checkpoints, operands, inbox (peak, estimated), total; in bytes
-  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes of
-                      one iteration, by the cost model; empty where the engine does not depend on it)
+  engines             party, product, engine, requested, reason, estimates (engine -> seconds, bytes, offline_bytes and,
+                      without a dealer, offline_seconds, offline_sent of one iteration, by the cost model; empty where
+                      the engine does not depend on it)
   opened              what, to (names), when ("before", "iteration", "end")
 """
 
@@ -35,9 +44,11 @@ from typing import Any
 
 from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.transforms.offline.traced_job import JobStep
-from veilmeans.transforms.primitives.argmin import ROUND_SECONDS
+from veilmeans.transforms.primitives.argmin_choice import OT_PRICES, ROUND_SECONDS
 
 Json = dict[str, Any]
+SET_UP = ("nonce", "points", "choices", "columns", "trees")
+"""The rounds of OTs' set-up, one after the other; all others are in passes over a store's places."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +133,23 @@ class TripleCount:
 
 
 @dataclass(frozen=True)
+class OfflineRound:
+    """One round in which parties make a store themselves: messages that one of them sends, bytes."""
+
+    name: str
+    messages: int
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True)
 class OfflinePlan:
-    """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself."""
+    """One party's triple store: how much it serves, what the dealer sends for it, what the party makes itself.
+
+    Without a dealer: `made` has the rounds with the peers, `cots` the correlated OTs that the party sends and
+    receives in all places, `bytes_making` about the size of files that are deleted when the store is complete, `passes`
+    those over all places that wait for each other.
+    """
 
     runs: int
     iterations: int
@@ -134,6 +160,34 @@ class OfflinePlan:
     ciphertexts: int
     cipher_bytes: int
     bytes_stored: int
+    provider: str = "dealer"
+    made: tuple[OfflineRound, ...] = ()
+    cots: int = 0
+    bytes_making: int = 0
+    passes: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that wait for each other: those of the set-up, and the passes over all places."""
+        return len([each for each in self.made if each.name in SET_UP]) + self.passes
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(each.bytes_sent for each in self.made)
+
+    @property
+    def computing(self) -> float:
+        """About the processor seconds of the OTs."""
+        return self.cots * OT_PRICES[self.provider].seconds if self.cots else 0.0
+
+    def seconds_on(self, link: Link) -> float:
+        """Seconds that rounds and bytes take on the link."""
+        waits = self.rounds * (link.round_trip / 2 + ROUND_SECONDS)
+        return waits + max(self.bytes_sent, self.bytes_received) / link.rate
+
+    def to_json(self) -> Json:
+        made = {"rounds": self.rounds, "bytes_sent": self.bytes_sent, "computing": self.computing}
+        return {**asdict(self), **made}
 
 
 @dataclass(frozen=True)
@@ -198,12 +252,15 @@ class JobPlan:
         return sum(steps, self._checkpoints(1))
 
     def _checkpoints(self, iterations: int) -> Traffic:
-        """What is waited for before checkpoints count; a prediction writes none."""
+        """The acknowledgements that checkpoints wait for; a prediction writes none."""
         return Traffic(acknowledgements=0 if self.job["model"] else iterations)
 
     def seconds(self, traffic: Traffic) -> dict[str, float]:
         """Seconds that each link takes for some traffic."""
         return {name: traffic.seconds_on(link) for name, link in self.links.items()}
+
+    def _offline_json(self, offline: OfflinePlan) -> Json:
+        return {**offline.to_json(), "seconds": {name: offline.seconds_on(link) for name, link in self.links.items()}}
 
     def to_json(self) -> Json:
         links = {
@@ -216,7 +273,7 @@ class JobPlan:
             "steps": [{**step.to_json(), "seconds": self.seconds(step.each)} for step in self.steps],
             "iteration": {"traffic": self.iteration.to_json(), "seconds": self.seconds(self.iteration)},
             "total": {"traffic": self.traffic().to_json(), "seconds": self.seconds(self.traffic())},
-            "offline": None if self.offline is None else asdict(self.offline),
+            "offline": None if self.offline is None else self._offline_json(self.offline),
             "disk": self.disk.to_json(),
             "engines": [asdict(engine) for engine in self.engines],
             "opened": [asdict(opened) for opened in self.opened],

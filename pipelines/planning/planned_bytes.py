@@ -4,11 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
+from veilmeans.io.storage.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
 from veilmeans.pipelines.session.kmeans_from_config import (
@@ -26,6 +28,9 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.dealer import corrected_parts
 from veilmeans.transforms.offline.traced_job import JobStep, Needs, TracedJob
 from veilmeans.transforms.rounds.trace import StageTrace
+
+if TYPE_CHECKING:
+    from veilmeans.pipelines.planning.planned_ot import MadeStore
 
 _TAG = 64  # bytes of the tag before the arrays of a checkpoint (`io.storage.checkpoints`)
 _UNITS = {"Mul": "products", "MatMul": "words", "Operand": "words"}
@@ -53,21 +58,30 @@ def _group_equal_shards(traced: TracedJob, iterations: int) -> Iterator[tuple[in
 def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePlan:
     """Plan the triple store of the party with this index. A shard for which nothing is dealt has an empty file."""
     runs, iterations = config.required_triples.runs, store_iterations(config)
-    groups = list(_group_equal_shards(traced, iterations))
+    groups = [(shard, at, runs * count) for shard, at, count in _group_equal_shards(traced, iterations)]
     has_ciphertexts = any(traced.ciphertext_needs(shard, iteration) for shard, iteration, _ in groups)
+    store = None if config.provider == "dealer" else _made_store(config, traced, groups)
     messages = received = ciphertexts = cipher_bytes = stored = 0
     triples: Counter[str] = Counter()
-    for shard, iteration, shards in groups:
-        count, needs = runs * shards, traced.needs(shard, iteration)
+    for shard, iteration, count in groups:
+        needs, made = traced.needs(shard, iteration), _ciphertext_spec(traced, shard, iteration, party)
         triples += Counter({name: count * n for name, n in _count_triples(party, needs).items()})
-        dealt, made = _spec(corrected_parts(party, needs)), _ciphertext_spec(traced, shard, iteration, party)
-        messages += count * bool(dealt)
-        received += count * payload_size(dealt) * bool(dealt)
+        kept = _spec(corrected_parts(party, needs)) if store is None else store.stored(party, needs)
+        messages += count * bool(kept)
+        received += count * payload_size(kept) * bool(kept)
         ciphertexts += count * sum(prod(spec.shape) for spec in made)
         cipher_bytes += count * payload_size(made) * bool(made)
-        stored += count * (payload_size(dealt) + payload_size(made) * has_ciphertexts)
+        stored += count * (payload_size(kept) + TAG_SIZE + (payload_size(made) + TAG_SIZE) * has_ciphertexts)
     counts = tuple(TripleCount(name, _UNITS.get(name, "values"), n) for name, n in sorted(triples.items()))
-    return OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
+    plan = OfflinePlan(runs, iterations, config.dealer, messages, received, counts, ciphertexts, cipher_bytes, stored)
+    return plan if store is None else store.planned(plan, party)
+
+
+def _made_store(config: JobConfig, traced: TracedJob, groups: list[tuple[int, int, int]]) -> "MadeStore":
+    """The store that the parties make themselves. Its import brings numba, which other plans do without."""
+    from veilmeans.pipelines.planning.planned_ot import MadeStore
+
+    return MadeStore(config, traced, tuple(groups))
 
 
 def _count_triples(party: int, needs: Needs) -> Counter[str]:

@@ -127,8 +127,8 @@ def traffic_charts(spent: Mapping[str, Mapping[str, StageCosts]]) -> list[Chart]
 def _bar(
     chart: str, phase: str, parts: Sequence[tuple[str, float]], full: float, format_value: Callable[[float], str]
 ) -> Bar:
-    """A phase's bar; offline, what is in no phase is the exchange with the dealer."""
-    name = "with the dealer" if chart == "Offline" and not phase else PHASES[phase]
+    """A phase's bar; offline, what is in no phase is making triples as such."""
+    name = "making triples" if chart == "Offline" and not phase else PHASES[phase]
     title = ", ".join(f"{kind} {format_value(value)}" for kind, value in parts)
     picture = draw_bar(parts, full, phase, f"{name}: {title}")
     return Bar(name, format_value(sum(value for _, value in parts)), picture)

@@ -25,7 +25,7 @@ class Disclosure:
 
 
 ANNOUNCED_COSTS = Disclosure(
-    "costs of operations on this machine", "all, and the dealer", "offline", "products: auto selects engines by them"
+    "costs of operations on this machine", "all members", "offline", "products: auto selects engines by them"
 )
 PUBLIC_KEY = Disclosure("a public key", "all", "offline", "others compute on ciphertexts under it")
 

@@ -8,18 +8,22 @@ from typing import Any
 
 import typer
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 
+from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, SelectedEngine, Traffic
 from veilmeans.pipelines.planning.plan_vs_run import MEASURED_TIMES, PlanVsRun, StepTotals, compare_with_run
 from veilmeans.pipelines.planning.units import format_number, format_seconds, format_size
 from veilmeans.pipelines.reporting.step_graph import graph_rows
+from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.config import JobConfig
 
 _CONFIGURED_RUN = "."
+_MADE = {"extend": "OTs", "correct": "corrections of OTs", "operands": "Enc(U)", "responses": "Enc(U·V + R)"}
+"""The rounds of making a store without a dealer; those that are not here are of the set-up."""
 _WHEN_OPENED = {"before": "before the first iteration", "iteration": "in each iteration", "end": "at the end"}
 
 
@@ -31,7 +35,7 @@ def run_plan(config: JobConfig, json_file: str | None, run: str | None) -> None:
         return
     if json_file is not None:
         write_json(Path(json_file), plan.to_json())
-    Console().print(show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan))
+    Terminal().print(show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan))
 
 
 def show_comparison(compared: PlanVsRun) -> RenderableType:
@@ -95,8 +99,10 @@ def _heading(plan: JobPlan) -> list[str]:
         f"{_link_name(name)} {format_number(link.rate / 125e3)} Mbit/s, {format_number(link.round_trip * 1e3)} ms"
         for name, link in plan.links.items()
     ]
+    first = f"no triple store {job['makes_store']!r} yet: the run makes it first (`veilmeans offline`: ahead of time)"
     return [
         f"{plan.party} in run {plan.run!r} with {', '.join(plan.peers)}",
+        *([first] if job["makes_store"] else []),
         f"{job['rows']:,} rows × {job['columns']:,} columns, {job['layout']}; {job['clusters']:,} clusters, {what}",
         f"row shards: {job['shards']:,}, column shards: {job['column_shards']:,}; on {job['runner']}, {how}",
         f"comparisons use {job['compared_bits']} of {job['compare_bits']} bits; assignment by {job['assignment']}",
@@ -158,7 +164,7 @@ def _peer_table(plan: JobPlan) -> list[RenderableType]:
 def _disk_table(plan: JobPlan) -> Table:
     table = _number_table("what", "size", title="offline, and on disk")
     if plan.offline is not None:
-        _add_offline_rows(table, plan.offline)
+        _add_offline_rows(table, plan.offline, plan.links)
         table.add_section()
     labels = {"store": "triple store", "prepared": "prepared data, about"}
     labels |= {"inbox": "inbox at its largest, about", "total": "total on disk, about"}
@@ -167,13 +173,33 @@ def _disk_table(plan: JobPlan) -> Table:
     return table
 
 
-def _add_offline_rows(table: Table, offline: OfflinePlan) -> None:
+def _add_offline_rows(table: Table, offline: OfflinePlan, links: Mapping[str, Link]) -> None:
     runs = f"{offline.runs:,} run{'s' * (offline.runs != 1)} of {offline.iterations:,} iterations"
-    table.add_row(f"from {offline.dealer or 'the dealer'}, for {runs}", format_size(offline.bytes_received))
+    if offline.provider == "dealer":
+        table.add_row(f"from {offline.dealer or 'the dealer'}, for {runs}", format_size(offline.bytes_received))
+    else:
+        _add_made_rows(table, offline, links, runs)
     for each in offline.triples:
         table.add_row(f"  {each.kind}", f"{each.count:,} {each.unit}")
     if offline.ciphertexts:
         table.add_row(f"ciphertexts made here: {offline.ciphertexts:,}", format_size(offline.cipher_bytes))
+
+
+def _add_made_rows(table: Table, offline: OfflinePlan, links: Mapping[str, Link], runs: str) -> None:
+    """The rounds of making a store without a dealer; those of the set-up together."""
+    sizes = f"{format_size(offline.bytes_sent)} sent, {format_size(offline.bytes_received)} received"
+    table.add_row(f"made by {offline.provider} in {offline.rounds} rounds, for {runs}", sizes)
+    sums: dict[str, list[int]] = {}
+    for each in offline.made:
+        sent_received = sums.setdefault(_MADE.get(each.name, "set-up"), [0, 0])
+        sent_received[0] += each.bytes_sent
+        sent_received[1] += each.bytes_received
+    for name, (sent, received) in sums.items():
+        table.add_row(f"  {name}", f"{format_size(sent)}, {format_size(received)}")
+    seconds = [f"{_link_name(name)} {format_seconds(offline.seconds_on(link))} s" for name, link in links.items()]
+    table.add_row("  on a link", ", ".join(seconds))
+    table.add_row(f"  computing {offline.cots:,} OTs, about", f"{format_seconds(offline.computing)} s")
+    table.add_row("  on disk meanwhile, about", format_size(offline.bytes_making))
 
 
 def _engine_table(engines: Sequence[SelectedEngine]) -> Table:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from veilmeans.transforms.rounds.stage_metrics import watch_stages
+from veilmeans.transforms.rounds.stage_metrics import OFFLINE, watch_stages
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +23,10 @@ def counting_shards(what: str, total: int, console: Console | None = None) -> It
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(what, total=total)
 
-    def count_shard(*_details: object) -> None:
+    def count_shard(_iteration: int, stage: str, *_details: int) -> None:
         nonlocal done
+        if stage != OFFLINE:
+            return  # a message of a shard that is not done
         with lock:
             done += 1
         bar.update(task, completed=done)

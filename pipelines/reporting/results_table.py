@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
@@ -31,14 +32,28 @@ def show_results(config: JobConfig, console: Console) -> None:
             console.print(f"{name}: {result[name]}", soft_wrap=True, highlight=False)
 
 
-def write_assignments_csv(config: JobConfig, file: Path) -> None:
-    """Write the clusters of this party's rows as a CSV file."""
+def write_assignments_csv(config: JobConfig, file: Path) -> int:
+    """Write the clusters of this party's rows as a CSV file for this user only; return how many ids were escaped."""
     source = config.run_folder.assignments
     if not source.exists():
         todo = f"train it, with {config.party} in kmeans.reveal.assignments"
         raise StorageError(f"run {config.run!r} has opened no assignments to {config.party}: {todo}")
+    table, escaped = _escape_formulas(pa.parquet.read_table(source))
     with atomic_write(file) as part:
-        pa.csv.write_csv(pa.parquet.read_table(source), part)
+        pa.csv.write_csv(table, part)
+    return escaped
+
+
+def _escape_formulas(table: pa.Table) -> tuple[pa.Table, int]:
+    """Put ' before ids that a spreadsheet would take for a formula; a text that is a number stays as it is."""
+    ids = table.column(0)
+    ids = pc.dictionary_decode(ids) if pa.types.is_dictionary(ids.type) else ids
+    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
+        return table, 0
+    number = pc.match_substring_regex(ids, r"^[+-][0-9]+([.][0-9]+)?$")
+    formulas = pc.and_not(pc.match_substring_regex(ids, r"^[=+@\t\r-]"), number)
+    escaped = pc.if_else(formulas, pc.replace_substring_regex(ids, "^", "'", max_replacements=1), ids)
+    return table.set_column(0, table.column_names[0], escaped), pc.sum(formulas).as_py() or 0
 
 
 def _table(config: JobConfig) -> Table:

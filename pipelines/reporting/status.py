@@ -26,7 +26,10 @@ def _store_state(config: JobConfig) -> str:
     try:
         store = TripleStore.open(config.store_folder)
     except StorageError:
-        return "not made: run `veilmeans offline` at every party and the dealer"
+        if config.provider == "dealer":
+            return "not made: run `veilmeans offline` at every party and the dealer"
+        command = config.required_kmeans.command
+        return f"not made: `veilmeans {command}` makes it first, `veilmeans offline` ahead of time"
     runs, iterations = store.manifest.runs, store.manifest.iterations
     return f"{store.runs_left():,} of {runs:,} runs left, {iterations:,} iterations each"
 

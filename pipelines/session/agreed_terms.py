@@ -13,7 +13,7 @@ from veilmeans.schemas.column_names import numbered_names, ranges_of
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import Command, agreed_fields
 from veilmeans.schemas.errors import HandshakeError
-from veilmeans.schemas.handshake_terms import PROTOCOL_VERSION, Terms
+from veilmeans.schemas.handshake_terms import IDS, PROTOCOL_VERSION, Terms
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 
@@ -33,7 +33,7 @@ def train_terms(
             agreed["kmeans.kinds of columns"] = _kinds(scan)
         agreed["kmeans.id"] = "each its own"
     compared = job.layout == "vertical" and job.id is not None
-    announced = {peer: {"ids": digest} for peer, digest in _id_digests(config, scan).items()} if compared else {}
+    announced = {peer: {IDS: digest} for peer, digest in _id_digests(config, scan).items()} if compared else {}
     return {peer: Terms(agreed, announced.get(peer, {}), binding) for peer in config.peers}
 
 
@@ -61,11 +61,14 @@ def _id_digests(config: JobConfig, scan: Scan) -> dict[str, str]:
 def check_ids(party: str, sent: Mapping[str, Terms], received: Mapping[str, Terms]) -> None:
     """Refuse rows that are not the same, in the same order."""
     for peer, terms in received.items():
-        if terms.announced.get("ids") != sent[peer].announced.get("ids"):
+        if terms.announced.get(IDS) != sent[peer].announced.get(IDS):
             raise HandshakeError(f"the rows' ids of {party} and {peer}, or their order, differ: sort both, then rerun")
 
 
 def agreed_terms(config: JobConfig, command: Command) -> dict[str, Any]:
     """The fields that every member of a handshake must have alike, by the names they have in a configuration."""
     vertical = config.kmeans is None or config.kmeans.vertical
-    return {"protocol version": PROTOCOL_VERSION, **agreed_fields(config, command, vertical)}
+    fields = agreed_fields(config, command, vertical)
+    if "triples.provider" in fields:  # left out and spelled out are alike
+        fields["triples.provider"] = config.provider
+    return {"protocol version": PROTOCOL_VERSION, **fields}

@@ -17,7 +17,8 @@ from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
-from veilmeans.transforms.primitives.argmin import METHODS, Argmin, choose_argmin
+from veilmeans.transforms.primitives.argmin import METHODS, Argmin
+from veilmeans.transforms.primitives.argmin_choice import choose_argmin
 from veilmeans.transforms.primitives.weighted_choice import WEIGHT_BITS
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 
@@ -164,12 +165,12 @@ def _engines_within(config: JobConfig, distance: HEBound, update: HEBound, chose
 
 
 def _assignment(config: JobConfig, layout: Layout) -> Argmin:
-    """The assignment of rows, as configured or as the link has it sooner."""
+    """The assignment of rows, as configured, or as link and provider have it sooner."""
     job, link = config.required_kmeans, Link.from_config(config.link)
     methods = METHODS if job.assignment == "auto" else (job.assignment,)
     comparisons = _comparisons(job, layout)
     shape = job.clusters, layout.total_rows * job.trained_starts, layout.parties
-    return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods)
+    return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods, config.provider)
 
 
 def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:

@@ -20,7 +20,15 @@ from veilmeans.pipelines.session.own_data import check_integer_valued, encode_da
 from veilmeans.pipelines.session.result_opening import reveal_results
 from veilmeans.pipelines.session.session import binding_of, exchange_farewells, farewell_received, open_session
 from veilmeans.pipelines.session.trained_model import FinishedRun, TrainedModel, load_model
-from veilmeans.pipelines.session.triple_claim import check_claim, claim_triples, open_store, store_engines
+from veilmeans.pipelines.session.triple_claim import (
+    announce_store,
+    check_claim,
+    claim_triples,
+    end_making,
+    is_made_first,
+    open_store,
+    store_engines,
+)
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import bound_fields
 from veilmeans.schemas.handshake_terms import Terms
@@ -28,6 +36,15 @@ from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.rounds.party_context import PartyContext
+
+
+@dataclass(frozen=True)
+class CheckedData:
+    """A party's data, scanned and checked. `model`: of a prediction."""
+
+    scan: Scan
+    scaling: Scaling | None
+    model: TrainedModel | None
 
 
 @dataclass(frozen=True)
@@ -45,24 +62,30 @@ class CheckedRun:
     model: TrainedModel | None = None
 
 
+MakeStore = Callable[[JobConfig], object]
 RunPipelines = Callable[[Exchange, CheckedRun, PartyJob, EncodedData, RunReport], int]
 """Run all pipelines of a run; return the number of iterations."""
 
 
-def run_kmeans(config: JobConfig, predicts: bool, run_pipelines: RunPipelines) -> Path:
+def run_kmeans(config: JobConfig, predicts: bool, make_store: MakeStore, run_pipelines: RunPipelines) -> Path:
     """Take part in a run; return the folder with its results.
 
     A party that has its results stays until its peers have theirs: they may have to hear from it again.
     """
     check_command(config, predicts)
-    ready = check_run(config.online())
-    config = ready.config
+    config = config.online()
+    data = check_data(config)
+    if is_made_first(config):
+        make_store(config)
+    ready = check_run(config, data)
     if farewell_received(config):
         return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
     with open_session(config) as exchange:
+        announce_store(exchange, config, ready.store)
         check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
         exchange_terms(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
+        end_making(exchange, config)
         report = RunReport(config.run_folder)
         report.begin(config)
         job, prepared, scaling = _begin(exchange, ready)
@@ -82,17 +105,21 @@ def _finish(exchange: Exchange, ready: CheckedRun, job: PartyJob, done: int, sca
     exchange_farewells(exchange, config, iteration=done + 1, extra_timeout_s=job.context.extra_timeout_s)
 
 
-def check_run(config: JobConfig, folder: Path | None = None) -> CheckedRun:
-    """Check all that a party can check alone: configuration, data, store, and the terms of an earlier start.
-
-    `folder`: the folder for encoded data, instead of the configured storage.
-    """
-    job, model = config.kmeans_with_data, load_model(config)
+def check_data(config: JobConfig, folder: Path | None = None) -> CheckedData:
+    """Check configuration and data. `folder`: the folder for encoded data, instead of the configured storage."""
+    model = load_model(config)
     kmeans_steps(config)  # fails on a mistake in the configuration before one in the data
     scan = scan_data(config, model)
     scaling = local_scaling(config, scan, model)
     if scaling is not None:
         check_integer_valued(config, encode_data(config, scan, scaling, folder))
+    return CheckedData(scan, scaling, model)
+
+
+def check_run(config: JobConfig, data: CheckedData | None = None) -> CheckedRun:
+    """Check all that a party can check alone: data (unless they are checked), store, the terms of an earlier start."""
+    data = data or check_data(config)
+    job, scan, model = config.kmeans_with_data, data.scan, data.model
     store = open_store(config, job.iterations)
     engines = store_engines(config, store)
     steps = kmeans_steps(config, engines)
@@ -100,7 +127,7 @@ def check_run(config: JobConfig, folder: Path | None = None) -> CheckedRun:
     binding = binding_of(config, bytes.fromhex(scan.digest), f"{bound}{model.digest() if model else ''}")
     terms = train_terms(config, scan, engines, binding, model)
     check_bound_terms(config.run_folder, config.party, terms)
-    return CheckedRun(config, job, steps, scan, scaling, store, binding, terms, model)
+    return CheckedRun(config, job, steps, scan, data.scaling, store, binding, terms, model)
 
 
 def _begin(exchange: Exchange, ready: CheckedRun) -> tuple[PartyJob, EncodedData, Scaling]:

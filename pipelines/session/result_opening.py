@@ -20,6 +20,7 @@ from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.session.execution import run_description
 from veilmeans.pipelines.session.trained_model import FinishedRun
 from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.column_names import join_names, split_names
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import RevealConfig
@@ -28,6 +29,8 @@ from veilmeans.schemas.run_folder import OPENED
 from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
 from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
+
+_SLACK = 2**-12  # how much a value may be off in an opened result; rounding stays far below
 
 
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
@@ -104,7 +107,7 @@ def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arr
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
-        "names": np.frombuffer("\n".join(finished.columns).encode(), np.uint8),
+        "names": np.frombuffer(join_names(finished.columns), np.uint8),
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
     job, costs = finished.at_the_end(), StageCosts()
@@ -115,13 +118,32 @@ def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arr
 def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:
     """Write the opened centroids in original units; return what the result says of them and of the inertia."""
     result: dict[str, object] = {}
+    low, high = finished.config.kmeans_with_data.interval
     if "total" in opened:
-        result["inertia"] = max(0.0, float(fixed.decode(opened["total"])[0]))
+        inertia, values = (
+            float(fixed.decode(opened["total"])[0]),
+            policy.layout.total_rows * policy.layout.total_features,
+        )
+        slack = _SLACK * values * max(1.0, abs(low), abs(high))
+        _refuse_unless(-slack <= inertia <= values * (high - low) ** 2 + slack, finished.config, "inertia")
+        result["inertia"] = max(0.0, inertia)
     if "centroids" in opened:
         scaling, columns = _scale_and_names(finished, policy, opened)
-        centroids = scaling.original(fixed.decode(opened["centroids"]))
+        normalised, slack = fixed.decode(opened["centroids"]), _SLACK * (high - low)
+        inside = (normalised >= low - slack) & (normalised <= high + slack)
+        _refuse_unless(bool(inside.all()), finished.config, "centroids")
+        centroids = scaling.original(normalised)
         result["centroids"] = str(write_centroids(finished.config.run_folder, columns, centroids))
     return result
+
+
+def _refuse_unless(possible: bool, config: JobConfig, what: str) -> None:
+    """Refuse a result that no rows in their interval have: a share, or randomness that made it, is not right."""
+    if not possible:
+        raise RefusedError(
+            f"the opened {what} of run {config.run!r} cannot be those of rows in the interval: a share or a triple "
+            f"store of {' or '.join(config.parties)} is damaged or does not follow the protocol"
+        )
 
 
 def _scale_and_names(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> tuple[Scaling, Sequence[str]]:
@@ -133,7 +155,7 @@ def _scale_and_names(finished: FinishedRun, policy: RevealPolicy, opened: Arrays
     for i, party in enumerate(config.parties):
         shift += opened[f"shift{i}"].tolist()
         factor += opened[f"factor{i}"].tolist()
-        columns = opened[f"names{i}"].tobytes().decode(errors="replace").split("\n")
+        columns = split_names(opened[f"names{i}"].tobytes())
         if len(columns) != policy.layout.features[i]:
             raise RefusedError(f"{party} sent {len(columns):,} column names for {policy.layout.features[i]:,} columns")
         names += [f"{party}.{column}" for column in columns]

@@ -10,7 +10,7 @@ import numpy as np
 from veilmeans.crypto import prg
 from veilmeans.io.exchange.connections import open_exchange, running_job
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.storage.atomic_files import disk_error
+from veilmeans.io.storage.atomic_files import make_private_folder
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
@@ -22,22 +22,26 @@ FAREWELL = "farewell"
 
 
 @contextmanager
-def open_session(config: JobConfig) -> Iterator[Exchange]:
-    """Open the party's gateway and connect its exchange, for as long as the job runs."""
-    try:
-        config.run_folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise disk_error(config.run_folder.path, error) from None
-    with running_job(config):
-        exchange = open_exchange(config)
-        exchange.forget_refusal(config.run)
-        yield exchange
+def open_session(config: JobConfig, *others: str) -> Iterator[Exchange]:
+    """Open the party's gateway and connect its exchange, for as long as the job runs.
+
+    `others`: runs to which the job's messages belong beside the configured one.
+    """
+    make_private_folder(config.run_folder.path)
+    with running_job(config, (config.run, *others)):
+        yield open_exchange(config)
 
 
 def binding_of(config: JobConfig, digest: bytes, job: str) -> str:
     """A keyed digest of data and job: it reveals nothing without the seed, and changes when they do."""
     key = prg.derive(read_secret(config.seed), "binding")
     return hmac.digest(key, digest + job.encode(), "sha256").hex()
+
+
+def farewells(config: JobConfig, iteration: int) -> list[Outgoing]:
+    """This party's farewell to each peer."""
+    where, nothing = Address(config.run, iteration, FAREWELL, 0), {"done": np.ones(1, np.uint8)}
+    return [Outgoing.of(MessageKey(where, config.party, peer), nothing) for peer in config.peers]
 
 
 def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, extra_timeout_s: float = 0.0) -> bool:
@@ -47,17 +51,16 @@ def exchange_farewells(exchange: Exchange, config: JobConfig, iteration: int, ex
     peer may be busy for longer than configured.
     """
     where = Address(config.run, iteration, FAREWELL, 0)
-    nothing = {"done": np.ones(1, np.uint8)}
-    for peer in config.peers:
+    for message in farewells(config, iteration):
         with suppress(PeerError):  # a peer that heard us before may be gone; then its own farewell is here
-            deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), nothing)])
+            deliver_now(exchange, [message])
     try:
         for peer in config.peers:
             get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s + extra_timeout_s)
     except PeerError as error:
         log.warning("our result is complete, but a peer has not said farewell: %s", error.sentence)
         return False
-    config.run_folder.farewell.touch()
+    config.run_folder.farewell.touch(mode=0o600)
     exchange.drop_messages(config.run, before=iteration)
     return True
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from support.commands import CommandProcess, commands_in, printed_commands
+from support.commands import CommandProcess, printed_commands
 from support.parties import free_ports
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.config import load_config
@@ -85,9 +85,15 @@ def plain_labels(folder: Folder, parties: Sequence[str]) -> NDArray[np.intp]:
     return nearest(rows, steps[-2].centroids if len(steps) > 1 else start)
 
 
-@pytest.mark.parametrize("parties", [("payco", "shop"), ("payco", "shop", "bank")], ids=len)
-def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(tmp_path: Path, parties: tuple[str, ...]) -> None:
-    members = (*parties, "dealer")
+@pytest.mark.parametrize(
+    ("parties", "dealer"),
+    [(("payco", "shop"), None), (("payco", "shop", "bank"), None), (("payco", "shop"), "dealer")],
+    ids=["two", "three", "two-and-a-dealer"],
+)
+def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(
+    tmp_path: Path, parties: tuple[str, ...], dealer: str | None
+) -> None:
+    members = (*parties, dealer) if dealer else parties
     folders = {
         name: Folder(tmp_path / name, port) for name, port in zip(members, free_ports(len(members)), strict=True)
     }
@@ -96,33 +102,32 @@ def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(tmp_path: 
     payco, *others = folders.values()
     size = f"--rows {ROWS} --columns"
     printed = payco.run(
-        f"veilmeans invite --name payco --with {','.join(parties[1:])} --dealer dealer --clusters {CLUSTERS} "
-        f"--address HOST:PORT {size} 2"
+        f"veilmeans invite --name payco --with {','.join(parties[1:])} --clusters {CLUSTERS} --address HOST:PORT "
+        f"{size} 2{f' --dealer {dealer}' if dealer else ''}"
     )
     joins, accepts = printed_commands(printed)[: len(others)], printed_commands(printed)[len(others) :]
     send("payco-invitation.json", payco, *others)
     for join, other in zip(joins, others, strict=True):
-        own = "" if other is folders["dealer"] else f" {size} 1"
-        (again,) = printed_commands(other.run(f"{join} --yes{own}"))
-        assert again == "veilmeans accept payco-agreement.json"
+        own = "" if other.path.name == dealer else f" {size} 1"
+        again, *_ = printed_commands(other.run(f"{join} --yes{own}"))
+        assert (again == "veilmeans accept payco-agreement.json") == (len(members) > 2)
         send(f"{other.path.name}-reply.json", other, payco)
     for accept in accepts:
         payco.run(accept)
-    send("payco-agreement.json", payco, *others)
-    for other in others:
-        other.run("veilmeans accept payco-agreement.json")
+    if len(members) > 2:
+        send("payco-agreement.json", payco, *others)
+        for other in others:
+            other.run("veilmeans accept payco-agreement.json")
     assert len(set.union(*(each.words() for each in folders.values()))) == 1
     assert all(each.words() for each in folders.values())
     with_data = [folders[name] for name in parties]
     for each in with_data:
         each.write_data()
-    offline, train, results = (each.partition("#")[0] for each in printed_commands(payco.outputs[-1])[1:])
-    assert [each.split()[1] for each in commands_in("\n".join([offline, train, results]))] == [
-        "offline",
-        "train",
-        "results",
-    ]
-    at_the_same_time(list(folders.values()), offline)
+    commands = [each.partition("#")[0] for each in printed_commands(payco.outputs[-1])]
+    *offline, train, results = commands if len(members) == 2 else commands[1:]
+    assert [each.split()[1] for each in (*offline, train, results)] == [*["offline"] * bool(dealer), "train", "results"]
+    for each in offline:
+        at_the_same_time(list(folders.values()), each)
     at_the_same_time(with_data, train)
     plain = plain_labels(payco, parties)
     for each in with_data:

@@ -68,7 +68,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     shell.check(re.findall(r"^Another number of clusters, before step 3: (.*=3)$", printed, re.MULTILINE))
     commands = printed_commands(printed)
     assert [re.sub(r"veilmeans (config )?(\w+).*", r"\1\2", command) for command in commands if command != "wait"] == [
-        "config fill", *["offline"] * 3, *["train"] * 2, *["results"] * 2
+        "config fill", *["train"] * 2, *["results"] * 2
     ]  # fmt: skip
     return User(shell, shell.check(commands))
 
@@ -90,9 +90,10 @@ def test_outputs_show_the_data_the_progress_and_the_results(user: User) -> None:
     filled, *_, payco, shop = user.outputs
     assert "payco: 40 rows, 4 columns (text as categories: card): amount, card=credit, card=debit, card=gift" in filled
     assert "set everywhere: kmeans.rows=40 kmeans.features.payco=4 kmeans.features.shop=1" in filled
-    assert all("is ready; waiting for" in each for each in user.outputs[1:6])
+    assert all("there is no triple store 'first' yet: making it with" in each for each in user.outputs[1:3])
+    assert not (user.folder / "dealer").exists()
     for name, output, (has, lacks) in (("payco", payco, ("amount", "visits")), ("shop", shop, ("visits", "amount"))):
-        assert f"results: {user.folder / name}" in "".join(user.outputs[4:6])
+        assert f"results: {user.folder / name}" in "".join(user.outputs[1:3])
         assert f"assignments: {user.folder / name}/storage/runs/first/assignments.parquet\n" in output
         assert has in output
         assert lacks not in output
@@ -111,9 +112,11 @@ def test_changed_data_need_a_new_run_and_the_error_has_the_command(user: User) -
     assert "'first'" in refused.output
     rename = re.findall("`(veilmeans config set .*)`", refused.output)[0]
     assert user.shell.check([rename, fill])[1].endswith("kmeans.features.shop=1\n")
-    early, absent = user.shell.run([f"veilmeans {each} --config payco/config.yaml" for each in ("train", "results")])
-    assert (early.code, absent.code) == (8, 8)
-    assert "`veilmeans offline`" in early.output
+    early, absent = user.shell.run(
+        ["veilmeans train --config payco/config.yaml --dry-run", "veilmeans results --config payco/config.yaml"]
+    )
+    assert (early.code, absent.code) == (0, 8)
+    assert "no triple store 'first-2' yet: the run makes it first" in early.output
     assert re.search("'first-2'.*`veilmeans train`", absent.output)
 
 

@@ -14,7 +14,7 @@ from support.commands import CommandProcess
 from support.parties import free_ports
 
 ROOT = Path(__file__).parents[2]
-PORTS = ("7001", "7002", "7003")
+PORTS = ("7001", "7002")
 
 
 def commands_of(page: str) -> list[str]:
@@ -49,13 +49,13 @@ def example(name: str, folder: Path) -> Path:
     """Copy an example, and change its ports to free ones."""
     copied = folder / name
     shutil.copytree(ROOT / "examples" / name, copied)
-    ports = dict(zip(PORTS, free_ports(3), strict=True))
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     for file in copied.glob("*.yaml"):
         file.write_text(re.sub("|".join(PORTS), lambda found: str(ports[found[0]]), file.read_text()))
     return copied
 
 
-BOTH, ALL = ("payco", "shop"), ("payco", "shop", "dealer")
+BOTH = ("payco", "shop")
 
 
 def test_the_pages_have_the_commands_that_are_run_here() -> None:
@@ -63,7 +63,7 @@ def test_the_pages_have_the_commands_that_are_run_here() -> None:
         "init", "init", "config keys", "config fingerprint", "inspect", "config set", "prepare", "plan", "offline",
         "train", "train", "status", "results", "report", "plan", "config predict", "predict", "reveal", "gateway",
     ]  # fmt: skip
-    assert verbs("README.md") == ["init", "inspect", "plan", "offline", "train", "results"]
+    assert verbs("README.md") == ["init", "inspect", "plan", "train", "results"]
 
 
 @pytest.mark.processes
@@ -74,10 +74,10 @@ def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     new, predict, reveal, gateway = others
     for init, name in ((trial, "trial"), (separate, "separate")):
         done(folder, init)
-        assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*ALL}
-    assert [len(list((folder / name).rglob("*.key"))) for name in ("trial", "separate")] == [3, 0]
-    made = [output.partition("fingerprint is ")[2] for output in done(folder, keys, ALL)]
-    assert [output.partition("fingerprint is ")[2] for output in done(folder, fingerprint, ALL)] == made
+        assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*BOTH}
+    assert [len(list((folder / name).rglob("*.key"))) for name in ("trial", "separate")] == [2, 0]
+    made = [output.partition("fingerprint is ")[2] for output in done(folder, keys, BOTH)]
+    assert [output.partition("fingerprint is ")[2] for output in done(folder, fingerprint, BOTH)] == made
     assert "kmeans.features.payco=3" in done(folder, inspect)[0]
     before = (folder / "payco.yaml").read_text()
     done(folder, change)
@@ -85,7 +85,7 @@ def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     done(folder, prepare)
     assert "payco distance" in done(folder, plan)[0]
     served = "the store 'example' serves 2 runs of 10 iterations, 60 rows"
-    assert all(served in output for output in done(folder, offline, ALL))
+    assert all(served in output for output in done(folder, offline, BOTH))
     assert "opened at the end: centroids to payco\n" in done(folder, dry_run)[0]
     assert all("results: " in output for output in done(folder, train, BOTH))
     assert "example-1" in done(folder, status)[0]
@@ -109,8 +109,6 @@ def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     assert running.wait()[0] == 0
     assert [bool(list(each.rglob("centroids.parquet"))) for each in results.values()] == [True, True]
     done(folder, new, BOTH)
-    done(folder, new.replace(" --data new-payco.csv", ""), ["dealer"])
-    done(folder, offline.replace("payco.yaml", "may-payco.yaml"), ALL)
     done(folder, predict, BOTH)
     known = dict(zip(*(found["payco"][name].to_pylist() for name in ("customer", "cluster")), strict=True))
     opened = [parquet.read_table(folder / f"storage/{name}/runs/may/assignments.parquet") for name in BOTH]
@@ -118,5 +116,5 @@ def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     assert opened[0]["cluster"].to_pylist() == [known[each] for each in ("1001", "1060", "1020", "1040")]
 
 
-def test_the_example_has_a_configuration_for_each_party_and_the_dealer() -> None:
-    assert {file.stem for file in (ROOT / "examples/kmeans").glob("*.yaml")} == {*ALL}
+def test_the_example_has_a_configuration_for_each_party() -> None:
+    assert {file.stem for file in (ROOT / "examples/kmeans").glob("*.yaml")} == {*BOTH}

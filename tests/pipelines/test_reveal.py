@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from support.parties import NAMES
+from support.parties import NAMES, file_mode
 from support.run_results import (
     assignment_shares,
     data_layout,
@@ -24,7 +26,8 @@ from support.worlds import CLUSTERS, World, blobs, make_world, run_in_threads, t
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.io.storage.result_files import write_assignments, write_centroids
-from veilmeans.pipelines.reveal import run_reveal
+from veilmeans.pipelines.reveal import opening_run, run_reveal
+from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError, RefusedError
@@ -87,7 +90,7 @@ class Case:
 
     @property
     def columns(self) -> list[str]:
-        return ["amount", "hour", "visits", "age", "basket"]
+        return ["amount", "hour[/day]", "visits\nand [eur] \\n", "age", "basket"]
 
     @property
     def cuts(self) -> list[int]:
@@ -173,6 +176,7 @@ def test_everyone_gets_what_the_policy_names_and_nothing_else(
 def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: Expected) -> None:
     """Check that there is a file or a field for each result that a party may know, and no other."""
     me, folder = config.me.index, config.run_folder
+    assert [file for file in config.storage.rglob("*") if file.is_file() and file_mode(file) & 0o077] == []
     result = json.loads(folder.result.read_text())
     assert result.pop("iterations") == case.iterations
     assert result.pop("run") == config.run
@@ -336,6 +340,21 @@ def test_nothing_is_opened_later_where_policies_differ(tmp_path: Path, monkeypat
     for config in world.parties.values():
         assert not list(config.run_folder.path.glob("*.parquet"))
         assert not [key for key, _ in received(config) if key.address.stage.startswith("reveal")]
+
+
+runs = st.from_regex(NAME, fullmatch=True).filter(lambda run: not run.startswith(("open-", "store-")))
+policies = st.sampled_from(["reveal", "0123456789ab"])
+
+
+@given(runs, runs, policies, policies)
+@example("a" * 60 + "1", "a" * 60 + "2", "reveal", "reveal")
+@example("spring", "spring.reveal", "reveal", "reveal")
+@example("a" * 80, opening_run("a" * 80, "reveal").removeprefix("open-").removesuffix(".reveal"), "reveal", "reveal")
+def test_openings_of_two_runs_never_have_one_name(run: str, other: str, policy: str, second: str) -> None:
+    opening = opening_run(run, policy)
+    assert NAME.fullmatch(opening)
+    assert (opening == opening_run(other, second)) == ((run, policy) == (other, second))
+    assert opening != other
 
 
 # One recipient's side of the opening.

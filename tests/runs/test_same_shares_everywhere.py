@@ -20,8 +20,8 @@ import pytest
 
 from support.beam_runners import RUNNERS, BeamRunner, read_all, started_runner
 from support.parties import NAMES, in_parallel, write_config
-from support.run_results import assignment_shares, checkpoints_of, opened_labels, read_checkpoint
-from support.worlds import World, blobs, deal_directly, make_world, tables
+from support.run_results import assignment_shares, checkpoints_of, file_contents, opened_labels, read_checkpoint
+from support.worlds import World, blobs, deal_directly, draw_secrets, make_world, make_world_without_stores, tables
 from veilmeans.io.storage.checkpoints import centroids
 
 A, B = NAMES[:2]
@@ -38,9 +38,10 @@ def new_world(
     rows_per_shard: int,
     vertical: bool = True,
     beam: Mapping[str, Any] | None = None,
+    dealt: bool = True,
     **job: Any,
 ) -> World:
-    """Two parties with their own columns, or their own rows."""
+    """Two parties with their own columns, or their own rows; `dealt`: with their triple stores."""
     cut = 1 if vertical else rows // 3
     data = tables(blobs(rows, 4), [f"c{i}" for i in range(4)], [cut], axis=1 if vertical else 0)
     agreed = {
@@ -51,7 +52,8 @@ def new_world(
         "reveal": {"assignments": [A, B], "centroids": [B], "inertia": [A]},
         **job,
     }
-    return make_world(folder, data, agreed, beam={"rows_per_shard": rows_per_shard, **(beam or {})})
+    make = make_world if dealt else make_world_without_stores
+    return make(folder, data, agreed, beam={"rows_per_shard": rows_per_shard, **(beam or {})})
 
 
 def check_same(one: World, other: World) -> None:
@@ -209,12 +211,32 @@ def test_one_party_on_another_runner_and_one_on_direct_runner(runner: list[BeamR
     check_same(direct, other)
 
 
+def test_a_store_that_the_parties_make_on_another_runner(runner: list[BeamRunner], tmp_path: Path) -> None:
+    """From the same secrets it is the store of DirectRunner, byte for byte."""
+    new = new_world(tmp_path / "new", 2_000, 512, beam={"rounds": "stages"}, dealt=False)
+    for config in new.parties.values():
+        draw_secrets(config)
+    direct, other = (new.copied(tmp_path / name) for name in ("direct", "other"))
+    run_with_flags(direct, [[], []], "offline")
+    outputs = run_with_flags(other, [[*runner[i].flags, f"--job_name=offline{i}"] for i in range(2)], "offline")
+    assert all(runner[i].ran(f"offline{i}", outputs[i]) for i in range(2))
+    for name in (A, B):
+        one, same = (file_contents(world[name].store_folder.path) for world in (direct, other))
+        assert len(one) > 4 * ITERATIONS
+        assert one == same
+
+
 def train_with_flags(world: World, flags: list[list[str]]) -> list[str]:
     """Run `veilmeans train` as processes with these flags; return their outputs."""
+    return run_with_flags(world, flags, "train")
+
+
+def run_with_flags(world: World, flags: list[list[str]], job: str) -> list[str]:
+    """Run a command as processes with these flags; return their outputs."""
     processes = []
     for config, own in zip(world.parties.values(), flags, strict=True):
         file = write_config(config, world.folder / config.party / "config.yaml")
-        command = [sys.executable, "-m", "veilmeans", "-v", "train", "--config", str(file), *own]
+        command = [sys.executable, "-m", "veilmeans", "-v", job, "--config", str(file), *own]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         processes.append(
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)

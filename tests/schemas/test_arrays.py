@@ -197,3 +197,15 @@ def test_a_forged_framing_is_not_taken_for_a_known_one(place: int, change: int) 
     except (pa.ArrowException, OSError, StopIteration, AttributeError, ValueError, TypeError, NotImplementedError):
         return
     assert sum(array.nbytes for array in read.values()) <= forged.size
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_compressed_stream_is_refused_before_it_is_decompressed(codec: str) -> None:
+    sink = pa.BufferOutputStream()
+    batch = to_batch({"e": np.zeros(8 << 20, np.uint64)})
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(batch)
+    bomb, before = sink.getvalue(), pa.default_memory_pool().max_memory()
+    with pytest.raises(ValueError, match="compressed"):
+        from_stream(bomb, validate=True)
+    assert pa.default_memory_pool().max_memory() == before

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from support.config_text import Raw, changed, files, gateway, refusal, written
+from support.config_text import Raw, changed, files, gateway, refusal, without_dealer, written
 from support.parties import make_configs, write_config
 from veilmeans.pipelines.session.kmeans_from_config import store_iterations
 from veilmeans.schemas.address import Address
@@ -91,12 +91,26 @@ def test_a_party_without_data_is_refused_where_data_are_needed(tmp_path: Path) -
 
 def test_a_store_serves_one_run_of_the_job_by_default(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, gateway()))
-    assert config.required_triples.model_dump() == {"store": "october", "runs": 1, "iterations": None}
+    assert config.required_triples.model_dump() == {
+        "store": "october", "runs": 1, "iterations": None, "provider": None,
+    }  # fmt: skip
     assert store_iterations(config) == 10
     assert store_iterations(load_config(written(tmp_path, changed(gateway(), kmeans__max_iter=3)))) == 3
     assert store_iterations(load_config(written(tmp_path, changed(gateway(), triples__iterations=4)))) == 4
     assert config.store_folder.path == config.storage / "triples" / "october"
     assert config.model_copy(update={"run": "other"}).store_folder == config.store_folder
+
+
+@pytest.mark.parametrize(
+    ("raw", "asked", "provider"),
+    [(gateway, None, "dealer"), (gateway, "dealer", "dealer")]
+    + [(without_dealer, asked, asked or "ot") for asked in (None, "ot", "iknp")],
+)
+def test_a_store_is_made_by_the_dealer_if_there_is_one_and_else_by_the_parties(
+    tmp_path: Path, raw: Callable[[], Raw], asked: str | None, provider: str
+) -> None:
+    fields = {"triples__provider": asked} if asked else {}
+    assert load_config(written(tmp_path, changed(raw(), **fields))).provider == provider
 
 
 def test_a_configuration_without_a_store_is_refused_where_one_is_needed(tmp_path: Path) -> None:
@@ -157,6 +171,7 @@ REFUSED: list[tuple[Raw, str]] = [
     ({"run": "../x"}, "run"),
     ({"run": "x" * 81}, "run"),
     ({"run": "store-october"}, "run"),
+    ({"run": "open-spring.reveal"}, "run"),
     ({"parties": "payco"}, "parties"),
     ({"parties": ["payco"]}, "parties"),
     ({"parties": ["payco", "a/b"]}, "parties"),
@@ -192,6 +207,10 @@ REFUSED: list[tuple[Raw, str]] = [
     ({"triples__iterations": 0}, "triples.iterations"),
     ({"triples__iterations": 1.5}, "triples.iterations"),
     ({"triples": "yes"}, "triples"),
+    ({"triples__provider": "notary"}, "triples.provider"),
+    ({"triples__provider": "ot"}, "triples.provider"),
+    ({"triples__provider": "iknp"}, "triples.provider"),
+    ({"dealer": None, "peers__notary": None, "triples__provider": "dealer"}, "triples.provider"),
     ({"key": 7}, "key"),
 ]
 

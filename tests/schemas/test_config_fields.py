@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from support.config_text import gateway, horizontal
+from support.config_text import changed, gateway, horizontal, without_dealer
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import (
@@ -66,6 +66,7 @@ MARKS = {
     "triples.store": RUNS,
     "triples.runs": "offline",
     "triples.iterations": "offline",
+    "triples.provider": "offline train predict",
     "kmeans": "",
     "kmeans.data": "path",
     "kmeans.id": "",
@@ -181,7 +182,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     names = {command: set(agreed_terms(config, command)) for command in ("offline", "train", "predict", "reveal")}
     always = {"protocol version", "parties", "dealer", "beam.rows_per_shard", "beam.values_per_column_shard"}
     link = {"link.rate_mbps", "link.round_trip_ms"}
-    assert names["offline"] == always | link | {"triples.runs", "triples.iterations"}
+    assert names["offline"] == always | link | {"triples.runs", "triples.iterations", "triples.provider"}
     policy = {f"kmeans.reveal.{name}" for name in ("assignments", "centroids", "columns", "inertia")}
     assert names["reveal"] == always | {"run"} | policy
     assert names["train"] - names["predict"] == {
@@ -191,6 +192,14 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
         "kmeans.final_assignment",
     } | {f"kmeans.init.{name}" for name in ("method", "seed", "indices")}
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]
+
+
+def test_a_provider_that_is_left_out_is_compared_as_the_default() -> None:
+    for raw, provider in ((gateway(), "dealer"), (without_dealer(), "ot")):
+        terms = agreed_terms(JobConfig.model_validate(raw), "offline")
+        assert terms["triples.provider"] == provider
+        spelled_out = changed(raw, triples__provider=provider)
+        assert agreed_terms(JobConfig.model_validate(spelled_out), "offline") == terms
 
 
 def test_ranges_and_categories_are_compared_in_the_horizontal_layout_only() -> None:

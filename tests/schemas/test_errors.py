@@ -35,6 +35,12 @@ def test_an_error_is_one_line() -> None:
     assert ConfigError("a\n  b\tc ").sentence == "a b c"
 
 
+def test_an_error_shows_no_escape_sequence_of_a_peer() -> None:
+    error = RefusedError("shop has \x1b[2J\x9bx")
+    assert error.sentence == r"shop has \x1b[2J\x9bx"
+    assert RefusedError(error.sentence).sentence == error.sentence
+
+
 WRAPPED = {
     "bare": "{}",
     "traceback": 'Traceback (most recent call last):\n  File "x.py", line 3\nveilmeans.schemas.errors.X: {}\n',

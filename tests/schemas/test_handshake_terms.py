@@ -56,3 +56,23 @@ def test_terms_come_back_from_their_mapping() -> None:
 def test_malformed_terms_are_refused_with_the_name_of_the_peer(raw: object) -> None:
     with pytest.raises(HandshakeError, match="shop"):
         Terms.from_dict("shop", raw)
+
+
+def nested(levels: int) -> object:
+    value: object = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_terms_that_are_nested_too_deeply_are_refused() -> None:
+    """A value of some hundred levels is parsed, and then cannot be quoted or sent back."""
+    terms = {"agreed": {"rows": nested(900)}, "announced": {}, "binding": ""}
+    with pytest.raises(HandshakeError, match="shop"):
+        Terms.from_dict("shop", terms)
+
+
+def test_a_long_value_is_not_quoted_in_full() -> None:
+    sentence = first_difference(Terms(MINE), Terms({**MINE, "dealer": "x" * 100_000}), "shop")
+    assert sentence is not None
+    assert len(sentence) < 400

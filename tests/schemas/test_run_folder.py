@@ -43,6 +43,11 @@ NAMES = {
     STORE.he_key: "triples/first/cipher.key",
     STORE.he_seed: "triples/first/cipher.seed",
     STORE.peer_key("shop"): "triples/first/cipher.shop.pub",
+    STORE.making.secret: "triples/first/making/secret",
+    STORE.making.setup: "triples/first/making/setup.arrow",
+    STORE.making.base(0, 1, 2): "triples/first/making/base/0/1/2.arrow",
+    STORE.making.ots(0, 1, 2): "triples/first/making/ots/0/1/2.arrow",
+    STORE.making.ended(1): "triples/first/making/pass-1.ended",
 }
 
 

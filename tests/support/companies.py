@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.error_sentence import error_sentence
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.connections import load_identity
 from veilmeans.pipelines.cli import agreement_commands as commands
 from veilmeans.pipelines.configure.agreement.shared_terms import agreed_words
 from veilmeans.pipelines.configure.agreement.signed_file import SignedFile, read_signed, sign_file
 from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.schemas.errors import RefusedError, VeilmeansError
 
 ADDRESS = "payco.example:7101"
 
@@ -105,3 +107,11 @@ def resigned_file(file: Path, signer: Identity, **fields: Any) -> Path:
     copy = file.with_name(f"signed-{file.name}")
     copy.write_text(signed.text())
     return copy
+
+
+def refused(company: Company, call: Callable[[], object], kind: type[VeilmeansError] = RefusedError) -> str:
+    """The sentence of a refusal after which all files are as they were."""
+    before = company.everything()
+    sentence = error_sentence(call, kind)
+    assert company.everything() == before
+    return sentence

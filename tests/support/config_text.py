@@ -39,6 +39,11 @@ def gateway() -> Raw:
     }
 
 
+def without_dealer() -> Raw:
+    """The same between two parties alone."""
+    return changed(gateway(), dealer=None, peers__notary=None)
+
+
 def horizontal() -> Raw:
     """The same with rows of both parties."""
     return changed(

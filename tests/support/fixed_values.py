@@ -17,6 +17,7 @@ SECONDS = {
     "packed_value": 25e-6,
     "decryption": 230e-6,
     "conversion": 0.6e-6,
+    "blinding": 60e-6,
     "dense_multiply_add": 0.25e-9,
     "sparse_multiply_add": 1e-9,
     "word": 1.5e-9,

@@ -38,33 +38,35 @@ def is_correlated(delta: Blocks, q: Blocks, t: Blocks) -> bool:
     return bool((t == q ^ choice_bits(t)[:, None] * delta).all()) and not choice_bits(q).any()
 
 
-def deal_ots(requests: Sequence[OtRequest]) -> tuple[list[OtSide], list[OtSide]]:
-    """Ideal random OTs: party 0's and party 1's sides of the requests."""
-    parties: tuple[list[OtSide], list[OtSide]] = ([], [])
+def deal_ots(requests: Sequence[OtRequest], parties: int = 2) -> list[list[dict[int, OtSide]]]:
+    """Ideal random OTs: each party's sides of the requests, by peer. A chooser has the same choice bits with all."""
+    dealt: list[list[dict[int, OtSide]]] = [[{} for _ in requests] for _ in range(parties)]
     rng = np.random.default_rng(int.from_bytes(os.urandom(8), "little"))
-    for request in requests:
-        shape = (request.width, request.count // (64 if request.form == "planes" else 1))
-        zero, one = (rng.integers(0, 2**64, shape, np.uint64) for _ in range(2))
-        if request.form == "planes":
-            c = rng.integers(0, 2**64, shape[1], np.uint64)
-            parties[request.chooser].append(OtSide(zero ^ (c & (zero ^ one)), c))
-            parties[1 - request.chooser].append(OtSide(zero, zero ^ one))
-        else:
-            c = rng.integers(0, 2, shape[1], np.uint8)
-            parties[request.chooser].append(OtSide(np.where(c == 1, one, zero), c))
-            parties[1 - request.chooser].append(OtSide(zero, one))
-    return parties
+    for number, request in enumerate(requests):
+        planes = request.form == "planes"
+        shape = (request.width, request.count // (64 if planes else 1))
+        c = rng.integers(0, 2**64, shape[1], np.uint64) if planes else rng.integers(0, 2, shape[1], np.uint8)
+        for sender in (i for i in range(parties) if i != request.chooser):
+            zero, one = (rng.integers(0, 2**64, shape, np.uint64) for _ in range(2))
+            chosen = zero ^ (c & (zero ^ one)) if planes else np.where(c == 1, one, zero)
+            dealt[request.chooser][number][sender] = OtSide(chosen, c)
+            dealt[sender][number][request.chooser] = OtSide(zero, zero ^ one if planes else one)
+    return dealt
 
 
-def make_by_ot(kind: Kind) -> list[dict[str, Array]]:
-    """Both parties' parts of a kind, over ideal OTs; messages are checked against their shapes."""
+def make_by_ot(kind: Kind, parties: int = 2) -> list[dict[str, Array]]:
+    """All parties' parts of a kind, over ideal OTs; messages are checked against their shapes."""
     recipe = recipe_for(kind)
-    sides, keys = deal_ots(recipe.requests()), [os.urandom(32), os.urandom(32)]
-    messages = [recipe.message(party, sides[party], keys[party]) for party in range(2)]
-    for party, message in enumerate(messages):
-        found = {name: (array.shape, array.dtype.type) for name, array in message.items()}
-        assert found == recipe.message_shapes(party)
-    return [recipe.parts(party, sides[party], keys[party], messages[1 - party]) for party in range(2)]
+    sides, keys = deal_ots(recipe.requests(), parties), [os.urandom(32) for _ in range(parties)]
+    received: list[list[dict[int, dict[str, Array]]]] = [[] for _ in range(parties)]
+    for number in range(recipe.messages):
+        sent = [recipe.message(i, sides[i], keys[i], received[i]) for i in range(parties)]
+        for recipient in range(parties):
+            received[recipient].append({i: sent[i][recipient] for i in range(parties) if i != recipient})
+            for sender, message in received[recipient][-1].items():
+                found = {name: (array.shape, array.dtype.type) for name, array in message.items()}
+                assert found == recipe.message_shapes(number, sender, recipient)
+    return [recipe.parts(i, sides[i], keys[i], received[i]) for i in range(parties)]
 
 
 def check_kind(kind: Kind, parts: Sequence[Mapping[str, Array]]) -> None:

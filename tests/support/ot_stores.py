@@ -1,4 +1,4 @@
-"""Two parties that make correlations by oblivious transfer, in memory: set-up and places, with small LPN sets."""
+"""Parties that make correlations by oblivious transfer, in memory: set-up and places, with small LPN sets."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,9 @@ from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import trace
 
-PARTIES = [Party(i, NAMES[:2]) for i in range(2)]
+
+def parties(count: int) -> list[Party]:
+    return [Party(i, NAMES[:count]) for i in range(count)]
 
 
 def small_setup(provider: Provider = "ot", places: int = 1) -> OtSetup:
@@ -31,22 +33,23 @@ def small_setup(provider: Provider = "ot", places: int = 1) -> OtSetup:
     return OtSetup("store", places, provider, setup=SMALL, main=SMALL)
 
 
-def fresh_states() -> list[dict[str, np.ndarray]]:
+def fresh_states(count: int = 2) -> list[dict[str, np.ndarray]]:
     """What each party draws for a store: its seed and its contribution to the nonce."""
-    return [{name: np.frombuffer(os.urandom(32), np.uint8) for name in ("seed", "contribution")} for _ in PARTIES]
+    names = ("seed", "contribution")
+    return [{name: np.frombuffer(os.urandom(32), np.uint8) for name in names} for _ in range(count)]
 
 
-def run_both(
+def run_all(
     protocol: Protocol, states: Sequence[Arrays], run: str = "offline", exchange: InMemoryExchange | None = None
 ) -> tuple[list[Arrays], InMemoryExchange]:
-    """Run a protocol at both parties on the bare executor; return the final states and all messages."""
-    shared = exchange or InMemoryExchange()
+    """Run a protocol at all parties on the bare executor; return the final states and all messages."""
+    shared, members = exchange or InMemoryExchange(), parties(len(states))
 
     def party(i: int) -> Arrays:
-        context = OpenPartyContext(PARTIES[i], run, 0, shared, b"", None, Scratch("value"), TIMEOUT_S, he_context=None)
+        context = OpenPartyContext(members[i], run, 0, shared, b"", None, Scratch("value"), TIMEOUT_S, he_context=None)
         return run_rounds(protocol, context, {0: states[i]})[0]
 
-    return in_parallel([lambda i=i: party(i) for i in range(2)]), shared
+    return in_parallel([lambda i=i: party(i) for i in range(len(states))]), shared
 
 
 def place_states(setup: OtSetup, states: Sequence[Arrays]) -> list[list[Arrays]]:
@@ -59,29 +62,29 @@ def place_states(setup: OtSetup, states: Sequence[Arrays]) -> list[list[Arrays]]
             {"seed": state["seed"], "nonce": state["nonce"], "base_q": q, "base_t": t}
             for q, t in setup.base_cots(party, state)
         ]
-        for party, state in zip(PARTIES, states, strict=True)
+        for party, state in zip(parties(len(states)), states, strict=True)
     ]
 
 
 def make_place(
     setup: OtSetup, states: Sequence[Arrays], needs: Needs, iteration: int = 0, shard: int = 0
 ) -> tuple[list[Arrays], InMemoryExchange]:
-    """Make one place at both parties."""
+    """Make one place at all parties."""
     place = OtPlace(setup, Address("store.0", iteration, "", shard), needs)
-    return run_both(place.protocol(), states, run=f"place-{iteration}-{shard}")
+    return run_all(place.protocol(), states, run=f"place-{iteration}-{shard}")
 
 
 def ot_stores(protocol: Protocol, shards: Sequence[Shards], folder: Path, provider: Provider = "ot") -> list[StoreRun]:
-    """Make both parties' triple stores for a protocol on shards of these shapes by oblivious transfer, claimed once."""
+    """Make all parties' triple stores for a protocol on shards of these shapes by oblivious transfer, claimed once."""
     needs = {
         shard: {stage.name: stage.needs for stage in trace(protocol, [shapes_of(each[shard]) for each in shards])}
         for shard in shards[0]
     }
     setup = small_setup(provider, places=len(needs))
-    states, _ = run_both(setup.protocol(), fresh_states())
+    states, _ = run_all(setup.protocol(), fresh_states(len(shards)))
     ready = place_states(setup, states)
     manifest = replace(MANIFEST, provider=provider)
-    folders = [StoreFolder(folder / name) for name in NAMES[:2]]
+    folders = [StoreFolder(folder / name) for name in NAMES[: len(shards)]]
     stores = [TripleStore.create(each, manifest, os.urandom(32)) for each in folders]
     for number, (shard, wanted) in enumerate(needs.items()):
         made, _ = make_place(setup, [each[number] for each in ready], wanted, shard=shard)
@@ -95,12 +98,12 @@ def ot_stores(protocol: Protocol, shards: Sequence[Shards], folder: Path, provid
 def run_with_stores(
     protocol: Protocol, shards: Sequence[Shards], stores: Sequence[StoreRun]
 ) -> list[dict[int, Arrays]]:
-    """Run a protocol at both parties with their triple stores."""
-    exchange = InMemoryExchange()
+    """Run a protocol at all parties with their triple stores."""
+    exchange, members = InMemoryExchange(), parties(len(shards))
 
     def party(i: int) -> dict[int, Arrays]:
         seed, scratch = os.urandom(32), Scratch("value")
-        context = OpenPartyContext(PARTIES[i], "test", 0, exchange, seed, stores[i], scratch, TIMEOUT_S)
+        context = OpenPartyContext(members[i], "test", 0, exchange, seed, stores[i], scratch, TIMEOUT_S)
         return run_rounds(protocol, context, shards[i])
 
-    return in_parallel([lambda i=i: party(i) for i in range(2)])
+    return in_parallel([lambda i=i: party(i) for i in range(len(shards))])

@@ -22,7 +22,7 @@ from support.commands import CommandProcess, Ended, Strike, merged, start_comman
 from support.parties import NAMES, free_ports, in_parallel, make_configs
 from veilmeans.crypto import prg
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.offline import manifest_of, run_offline
 from veilmeans.pipelines.session.kmeans_from_config import requested_engines, store_iterations, traced_job
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.address import Address
@@ -30,6 +30,7 @@ from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.offline.dealer import deal_corrections
+from veilmeans.transforms.offline.ot_store import StoreMaking
 
 DEALER = "notary"
 BOTH = NAMES[:2]
@@ -201,6 +202,13 @@ def deal_directly(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -
         store.complete()
 
 
+def draw_secrets(config: JobConfig) -> None:
+    """Draw a party's secrets of the store before it is made."""
+    offline, engines = config.offline(), requested_engines(config)
+    plan = traced_job(offline, engines)
+    StoreMaking(offline, plan, manifest_of(offline, plan, engines)).secrets()
+
+
 # Data.
 CLUSTERS = 3
 
@@ -291,15 +299,21 @@ def he_by_rows(folder: Path) -> World:
 
 
 # Parties that die.
-def restarted(world: World, name: str, strikes: Sequence[Strike]) -> list[Ended]:
+def restarted(world: World, name: str, strikes: Sequence[Strike], command: str = "train") -> list[Ended]:
     """Start a party again and again, with the next strike each time, then undisturbed; return how each start ended."""
-    return [world.start(name, strike).wait() for strike in [*strikes, None]]
+    return [world.start(name, strike, command=command).wait() for strike in [*strikes, None]]
 
 
 def train_under_strikes(world: World, strikes: Mapping[str, Sequence[Strike]]) -> None:
     """Train while each party dies at its strikes and is restarted, whatever the other does meanwhile."""
+    under_strikes(world, strikes, "train")
+
+
+def under_strikes(world: World, strikes: Mapping[str, Sequence[Strike]], command: str) -> None:
+    """Run a command at both parties, while each dies at its strikes and is restarted."""
     with ThreadPoolExecutor(2) as pool:
-        ended = dict(zip(BOTH, pool.map(lambda name: restarted(world, name, strikes.get(name, ())), BOTH), strict=True))
+        each = pool.map(lambda name: restarted(world, name, strikes.get(name, ()), command), BOTH)
+        ended = dict(zip(BOTH, each, strict=True))
     for name, ends in ended.items():
         codes = [code for code, _ in ends]
         assert codes == [-signal.SIGKILL] * len(strikes.get(name, ())) + [0], (name, codes, ended)

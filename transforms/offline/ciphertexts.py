@@ -25,7 +25,7 @@ from veilmeans.transforms.rounds.forked_work import spread
 from veilmeans.transforms.rounds.he_operations import draw_mask_bytes
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed
 from veilmeans.transforms.rounds.party_context import cipher_processes
-from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage, shard_sent
+from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, count_stage, shard_sent
 
 _ENCRYPTION = 50  # multiplications that take the time of one encryption
 
@@ -44,7 +44,7 @@ class MakeCiphertexts:
         number, iteration, shard = store_shard
         if not self.store.has_ciphertexts(number, iteration, shard):
             self.store.write_ciphertexts(number, iteration, shard, self._make(number, iteration, shard, count))
-        shard_sent(iteration, "offline", shard, 0)
+        shard_sent(iteration, OFFLINE, shard, 0)
         yield shard
 
     def _make(self, number: int, iteration: int, shard: int, count: CountStage) -> dict[str, Array]:

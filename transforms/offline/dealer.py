@@ -22,12 +22,13 @@ from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.traced_job import Needs, TracedJob
 from veilmeans.transforms.rounds.executor import CountStage
 from veilmeans.transforms.rounds.protocol import Inbox
-from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage, shard_sent
+from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, count_stage, shard_sent
 
 StoreShard = tuple[int, int, int]
 """Run number, iteration, shard."""
@@ -37,11 +38,18 @@ _CORRECTIONS = "offline.corrections"
 
 
 # the dealer's side
-def dealer_seeds(config: JobConfig) -> list[bytes]:
-    """Derive a seed for each party from the store's secret, which is kept so that a rerun deals the same."""
+def make_dealer_seed(config: JobConfig) -> None:
+    """Make the store's secret, unless it exists: it is kept so that a rerun deals the same."""
     file = config.run_folder.dealer_seed
     if not file.exists():
         write_secret(file, os.urandom(SEED_SIZE))
+
+
+def dealer_seeds(config: JobConfig) -> list[bytes]:
+    """Derive a seed for each party from the store's secret; a worker that cannot see it must not make its own."""
+    file = config.run_folder.dealer_seed
+    if not file.exists():
+        raise StorageError(f"the dealer's {file} is not there: workers must see the dealer's storage")
     return [derive(read_secret(file), f"party {name}") for name in config.parties]
 
 
@@ -52,6 +60,7 @@ def delete_dealer_seeds(config: JobConfig) -> None:
 
 def send_seeds(exchange: Exchange, config: JobConfig) -> None:
     """Send each party its seed."""
+    make_dealer_seed(config)
     seeds = zip(config.parties, dealer_seeds(config), strict=True)
     deliver_now(
         exchange,
@@ -79,7 +88,7 @@ class DealShards:
             for name, array in corrections.items():
                 count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
         count(_CORRECTIONS, metrics)
-        shard_sent(iteration, "offline", shard, 0)
+        shard_sent(iteration, OFFLINE, shard, 0)
         yield len(dealt)
 
     def _send(self, key: MessageKey, corrections: Arrays, metrics: StageMetrics) -> None:
@@ -122,7 +131,7 @@ class ReceiveShards:
 
     def process(self, store_shard: StoreShard, count: CountStage = count_stage) -> Iterator[int]:
         number, iteration, shard = store_shard
-        shard_sent(iteration, "offline", shard, 0)
+        shard_sent(iteration, OFFLINE, shard, 0)
         if self.store.has_corrections(number, iteration, shard):
             return
         expected = expected_corrections(self.config.me.index, self.plan.needs(shard, iteration))

@@ -73,13 +73,20 @@ def placed_triples(needs: Mapping[int, Needs]) -> tuple[PlacedTriple, ...]:
 def send_operands(nonce: bytes, triples: tuple[PlacedTriple, ...]) -> Protocol:
     """Send Enc(U) for all these triples; `nonce` is the joint nonce of the session."""
     send, receive = partial(_send_operands, nonce, triples), partial(_receive_operands, triples)
-    return Protocol("lattice-operands", (Round("operands", send, receive, "Enc(U)"),))
+    route = partial(_route, frozenset((each.kind.owner, each.kind.peer) for each in triples))
+    return Protocol("lattice-operands", (Round("operands", send, receive, "Enc(U)", route),))
 
 
 def answer_products(nonce: bytes, triples: tuple[PlacedTriple, ...]) -> Protocol:
     """Make ⟨UV⟩ of all these triples from the operands in the state; the operands are used up."""
     send, receive = partial(_send_responses, nonce, triples), partial(_receive_responses, triples)
-    return Protocol("lattice-responses", (Round("responses", send, receive, "Enc(U·V + R)"),))
+    route = partial(_route, frozenset((each.kind.peer, each.kind.owner) for each in triples))
+    return Protocol("lattice-responses", (Round("responses", send, receive, "Enc(U·V + R)", route),))
+
+
+def _route(pairs: frozenset[tuple[int, int]], sender: int, parties: int) -> tuple[int, ...]:
+    """The recipients of a message of `sender`: a party that owns no rows of a shard has nothing to send."""
+    return tuple(each for each in range(parties) if (sender, each) in pairs)
 
 
 def make_matrix_triples(nonce: bytes, triples: tuple[PlacedTriple, ...]) -> Protocol:

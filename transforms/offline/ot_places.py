@@ -1,17 +1,18 @@
-"""The correlations of one place, made by two parties with oblivious transfers in two rounds, however many there are.
+"""The correlations of one place, made by oblivious transfers in a few rounds, however many there are.
 
-A place is what one shard of one iteration needs of a store. Its OTs come from base COTs of its own (provider `ot`), or
-from the base OTs' keys (`iknp`).
+A place is what one shard of one iteration needs of a store. Its OTs, for every pair of parties, come from base COTs of
+its own (provider `ot`), or from the base OTs' keys (`iknp`).
 
   extend     all OTs, in both directions: trees' sums from the party that sends COTs, or IKNP's columns from the one
              that receives them
-  correct    each kind's corrections (`crypto.ot.kinds.ot_recipes`)
+  correct    each kind's corrections (`crypto.ot.kinds.ot_recipes`); with more than two parties some wait for others, so
+             there are as many of these rounds as the kinds need: `correction_rounds`
 
 State before: `seed`, `nonce` and, for `ot`, `base_q` and `base_t`, for `iknp`, `keys` and `pairs`. After: the parts
 that the store keeps, by their names there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -36,7 +37,7 @@ from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, ArraySpec, Spec
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.ot_setup import OtSetup, base_keys, base_pairs
+from veilmeans.transforms.offline.ot_setup import OtSetup, base_keys, base_pairs, of_peer
 from veilmeans.transforms.offline.traced_job import Needs
 from veilmeans.transforms.rounds.interfaces import CorrelationNeed, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, without
@@ -60,23 +61,29 @@ class PlaceNeed:
 
 @dataclass(frozen=True)
 class OtPlace:
-    """One place of a store; `address` is the store's own, with any stage."""
+    """One place of a store; `address` is the store's own, with any stage.
+
+    `least_corrections`: so many rounds of corrections at least, empty ones if need be, where other places have them.
+    """
 
     setup: OtSetup
     address: Address
     needs: Needs
+    least_corrections: int = 1
 
     def protocol(self) -> Protocol:
-        """The two rounds of the place."""
+        """The rounds of the place."""
         extend = partial(_send_extension, self), partial(_receive_extension, self)
-        correct = partial(_send_corrections, self), partial(_receive_corrections, self)
-        return Protocol(
-            "ot",
-            (
-                Round("extend", *extend, sends="messages of random OTs"),
-                Round("correct", *correct, sends="corrections of OTs"),
-            ),
-        )
+        rounds = [Round("extend", *extend, sends="messages of random OTs")]
+        for number in range(self.correction_rounds):
+            correct = partial(_send_corrections, self, number), partial(_receive_corrections, self, number)
+            rounds.append(Round("correct", *correct, sends="corrections of OTs"))
+        return Protocol("ot", tuple(rounds)).then(partial(_store_parts, self))
+
+    @property
+    def correction_rounds(self) -> int:
+        """The rounds of corrections: one is enough between two parties."""
+        return max(self.least_corrections, correction_rounds([self.needs]))
 
     @cached_property
     def place_needs(self) -> tuple[PlaceNeed, ...]:
@@ -96,36 +103,49 @@ class OtPlace:
         return tuple(request for each in self.place_needs for request in each.recipe.requests())
 
     def cots(self, chooser: int) -> int:
-        """COTs that the party `chooser` receives."""
+        """COTs that the party `chooser` receives of each peer."""
         return count_cots(self.requests, chooser)
 
-    def session(self, party: Party, state: Arrays, sending: bool) -> OtSession:
-        """One direction of the session at this place."""
+    def session(self, party: Party, state: Arrays, peer: int, sending: bool) -> OtSession:
+        """One direction of the session with a peer at this place."""
         where = Address(self.address.run, self.address.iteration, "ot-place", self.address.shard)
-        return self.setup.session(party, state, sending, where)
+        return self.setup.session(party, state, peer, sending, where)
 
-    def extension_shapes(self, sender: int) -> list[tuple[int, ...]]:
+    def extension_shapes(self, sender: int, recipient: int) -> list[tuple[int, ...]]:
         """The shapes of the arrays that party `sender` sends to extend OTs."""
         if self.setup.provider == "ot":
             main = self.setup.main
-            return [main.message_shape(count) for count in silent_rounds(main, self.cots(1 - sender))]
+            return [main.message_shape(count) for count in silent_rounds(main, self.cots(recipient))]
         return [iknp.message_shape(count) for count in iknp_batches(self.cots(sender))]
 
-    def message_specs(self, sender: int) -> dict[str, Spec]:
-        """The arrays of the messages of party `sender`, by round, for plans."""
-        extension = enumerate(self.extension_shapes(sender))
-        return {
-            "extend": tuple(ArraySpec(f"{number}", _WORDS, shape) for number, shape in extension),
-            "correct": tuple(
-                ArraySpec(f"{number}/{name}", np.dtype(dtype).str, shape)
-                for number, each in enumerate(self.place_needs)
-                for name, (shape, dtype) in each.recipe.message_shapes(sender).items()
-            ),
-        }
+    def message_specs(self, sender: int, recipient: int) -> list[tuple[str, Spec]]:
+        """Each round's name, and the arrays of the message of one party to another in it, for plans."""
+        extension = enumerate(self.extension_shapes(sender, recipient))
+        corrections = (self.correction_spec(number, sender, recipient) for number in range(self.correction_rounds))
+        return [
+            ("extend", tuple(ArraySpec(f"{number}", _WORDS, shape) for number, shape in extension)),
+            *(("correct", spec) for spec in corrections),
+        ]
 
-    def key(self, session: OtSession, need: PlaceNeed) -> bytes:
+    def correction_spec(self, number: int, sender: int, recipient: int) -> Spec:
+        """The arrays of one round's corrections."""
+        return tuple(
+            ArraySpec(f"{i}/{name}", np.dtype(dtype).str, shape)
+            for i, each in enumerate(self.place_needs)
+            if number < each.recipe.messages
+            for name, (shape, dtype) in each.recipe.message_shapes(number, sender, recipient).items()
+        )
+
+    def key(self, party: Party, state: Arrays, need: PlaceNeed) -> bytes:
         """This party's secret for one correlation."""
+        session = self.session(party, state, party.others[0], sending=True)
         return session.secret(f"correlation {need.stored_name('')}")
+
+
+def correction_rounds(places: Iterable[Needs]) -> int:
+    """The rounds of corrections that all these places have, those of the place that needs most."""
+    kinds = {need.kind for needs in places for stage in needs.values() for need in stage}
+    return max([1, *(recipe_for(kind).messages for kind in kinds if made_by_ot(kind))])
 
 
 def stored_parts(party: int, kind: Kind) -> list[str]:
@@ -134,82 +154,118 @@ def stored_parts(party: int, kind: Kind) -> list[str]:
     return [part.name for part in parts if party in part.holders]
 
 
-# the two rounds
+# the rounds
 def _send_extension(place: OtPlace, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    messages: Sequence[Array]
-    if place.setup.provider == "ot":
-        session, delta = place.session(party, state, sending=True), place.setup.delta(party, state)
-        sender = SilentSender(place.setup.main, session, delta, state["base_q"], place.cots(1 - party.index))
-        sides = _offered(place, party, state, sender.supply())
-        messages = sender.messages
-        kept = {**without(state, "base_q"), **sides}
-    else:
-        session = place.session(party, state, sending=False)
-        receiver = IknpReceiver(session, base_pairs(state), place.cots(party.index))
-        kept = {**without(state, "pairs"), **_chosen(place, party, state, receiver.supply())}
-        messages = receiver.messages
-    return Sent(kept, {f"{number}": message for number, message in enumerate(messages)})
+    messages, sides = {}, []
+    silent = place.setup.provider == "ot"
+    for peer in party.others:
+        session = place.session(party, state, peer, sending=silent)
+        if silent:
+            delta, base = place.setup.delta(party, state, peer), of_peer(party, state["base_q"], peer)
+            sender = SilentSender(place.setup.main, session, delta, base, place.cots(peer))
+            sides.append(_offered(place, party, state, peer, sender.supply()))
+            messages[peer] = sender.messages
+        else:
+            receiver = IknpReceiver(session, base_pairs(party, state, peer), place.cots(party.index))
+            sides.append(_chosen(place, party, state, peer, receiver.supply()))
+            messages[peer] = receiver.messages
+    kept = {**without(state, "base_q" if silent else "pairs"), **_merged(sides)}
+    numbered = {peer: {f"{i}": array for i, array in enumerate(arrays)} for peer, arrays in messages.items()}
+    return Sent(kept, to=numbered)
 
 
 def _receive_extension(place: OtPlace, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    peer = 1 - party.index
-    shapes = place.extension_shapes(peer)
-    received = [inbox.from_peer(peer, f"{i}", np.zeros(shape, np.uint64)) for i, shape in enumerate(shapes)]
-    if place.setup.provider == "ot":
-        session = place.session(party, state, sending=False)
-        supply = silent_receiver(place.setup.main, session, state["base_t"], received, place.cots(party.index))
-        return {**without(state, "base_t"), **_chosen(place, party, state, supply)}
-    session, delta = place.session(party, state, sending=True), place.setup.delta(party, state)
-    supply = iknp_sender(session, base_keys(state), delta, received, place.cots(peer))
-    return {**without(state, "keys"), **_offered(place, party, state, supply)}
+    sides = []
+    silent = place.setup.provider == "ot"
+    for peer in party.others:
+        shapes = place.extension_shapes(peer, party.index)
+        received = [inbox.from_peer(peer, f"{i}", np.zeros(shape, np.uint64)) for i, shape in enumerate(shapes)]
+        session = place.session(party, state, peer, sending=not silent)
+        if silent:
+            base = of_peer(party, state["base_t"], peer)
+            supply = silent_receiver(place.setup.main, session, base, received, place.cots(party.index))
+            sides.append(_chosen(place, party, state, peer, supply))
+        else:
+            delta, keys = place.setup.delta(party, state, peer), base_keys(party, state, peer)
+            supply = iknp_sender(session, keys, delta, received, place.cots(peer))
+            sides.append(_offered(place, party, state, peer, supply))
+    return {**without(state, "base_t" if silent else "keys"), **_merged(sides)}
 
 
-def _send_corrections(place: OtPlace, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    session, message = place.session(party, state, sending=True), {}
-    for number, (need, sides) in enumerate(_sides(place, state)):
-        for name, array in need.recipe.message(party.index, sides, place.key(session, need)).items():
-            message[f"{number}/{name}"] = array
-    return Sent(state, message)
+def _send_corrections(place: OtPlace, number: int, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
+    messages: dict[int, dict[str, Array]] = {peer: {} for peer in party.others}
+    for i, need in enumerate(place.place_needs):
+        if number < need.recipe.messages:
+            key, so_far = place.key(party, state, need), _received(place, i, number, party, state)
+            for peer, arrays in need.recipe.message(party.index, _sides(need, party, state), key, so_far).items():
+                messages[peer] |= {f"{i}/{name}": array for name, array in arrays.items()}
+    return Sent(state, to=messages)
 
 
-def _receive_corrections(place: OtPlace, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    session, peer = place.session(party, state, sending=True), 1 - party.index
+def _receive_corrections(
+    place: OtPlace, number: int, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness
+) -> Arrays:
     received = {
-        each.name: inbox.from_peer(peer, each.name, np.empty(each.shape, each.dtype))
-        for each in place.message_specs(peer)["correct"]
+        f"ot.message{number}.{peer}/{each.name}": inbox.from_peer(peer, each.name, np.empty(each.shape, each.dtype))
+        for peer in party.others
+        for each in place.correction_spec(number, peer, party.index)
     }
+    return {**state, **received}
+
+
+def _store_parts(place: OtPlace, party: Party, state: Arrays) -> Arrays:
     stored: dict[str, Array] = {}
-    for number, (need, sides) in enumerate(_sides(place, state)):
-        shapes = need.recipe.message_shapes(peer)
-        message = {name: received[f"{number}/{name}"] for name in shapes}
-        parts = need.recipe.parts(party.index, sides, place.key(session, need), message)
+    for i, need in enumerate(place.place_needs):
+        key, received = place.key(party, state, need), _received(place, i, need.recipe.messages, party, state)
+        parts = need.recipe.parts(party.index, _sides(need, party, state), key, received)
         stored |= {need.stored_name(name): parts[name] for name in stored_parts(party.index, need.need.kind)}
     return stored
 
 
-# OTs in a state
-def _offered(place: OtPlace, party: Party, state: Arrays, supply: Supply) -> dict[str, Array]:
+# OTs and messages in a state
+def _offered(place: OtPlace, party: Party, state: Arrays, peer: int, supply: Supply) -> dict[str, Array]:
     """The sides of all requests in which the peer chooses."""
-    session, delta = place.session(party, state, sending=True), place.setup.delta(party, state)
+    session, delta = place.session(party, state, peer, sending=True), place.setup.delta(party, state, peer)
     ots = RandomOtSender(supply, delta, HashKeys.of(session))
-    asked = [(i, each) for i, each in enumerate(place.requests) if each.chooser != party.index]
-    return _named((number, take_offered(ots, request)) for number, request in asked)
+    asked = [(i, each) for i, each in enumerate(place.requests) if each.chooser == peer]
+    return _named(peer, ((number, take_offered(ots, request)) for number, request in asked))
 
 
-def _chosen(place: OtPlace, party: Party, state: Arrays, supply: Supply) -> dict[str, Array]:
-    """The sides of all requests in which this party chooses."""
-    ots = RandomOtReceiver(supply, HashKeys.of(place.session(party, state, sending=False)))
+def _chosen(place: OtPlace, party: Party, state: Arrays, peer: int, supply: Supply) -> dict[str, Array]:
+    """The sides of all requests in which this party chooses, with one peer."""
+    ots = RandomOtReceiver(supply, HashKeys.of(place.session(party, state, peer, sending=False)))
     asked = [(i, each) for i, each in enumerate(place.requests) if each.chooser == party.index]
-    return _named((number, take_chosen(ots, request)) for number, request in asked)
+    return _named(peer, ((number, take_chosen(ots, request)) for number, request in asked))
 
 
-def _named(sides: Iterator[tuple[int, OtSide]]) -> dict[str, Array]:
+def _named(peer: int, sides: Iterator[tuple[int, OtSide]]) -> dict[str, Array]:
     named: dict[str, Array] = {}
     for number, side in sides:
-        named |= {f"ot{number}.first": side.first, f"ot{number}.second": side.second}
+        named |= {f"ot{number}.{peer}.first": side.first, f"ot{number}.{peer}.second": side.second}
     return named
 
 
-def _sides(place: OtPlace, state: Arrays) -> Iterator[tuple[PlaceNeed, list[OtSide]]]:
-    for each in place.place_needs:
-        yield each, [OtSide(state[f"ot{i}.first"], state[f"ot{i}.second"]) for i in each.requests]
+def _merged(sides: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    return {name: array for each in sides for name, array in each.items()}
+
+
+def _sides(need: PlaceNeed, party: Party, state: Arrays) -> list[dict[int, OtSide]]:
+    """This party's sides of a correlation's requests, by peer."""
+    return [
+        {
+            peer: OtSide(state[f"ot{i}.{peer}.first"], state[f"ot{i}.{peer}.second"])
+            for peer in party.others
+            if f"ot{i}.{peer}.first" in state
+        }
+        for i in need.requests
+    ]
+
+
+def _received(place: OtPlace, i: int, count: int, party: Party, state: Arrays) -> list[dict[int, Arrays]]:
+    """The first `count` messages for correlation `i`, by peer."""
+
+    def message(number: int, peer: int) -> Arrays:
+        shapes = place.place_needs[i].recipe.message_shapes(number, peer, party.index)
+        return {name: state[f"ot.message{number}.{peer}/{i}/{name}"] for name in shapes}
+
+    return [{peer: message(number, peer) for peer in party.others} for number in range(count)]

@@ -1,6 +1,6 @@
-"""Set-up of oblivious transfers between two parties: once for a store, in five rounds on the bare executor.
+"""Set-up of oblivious transfers between all pairs of parties: once for a store, in five rounds on the bare executor.
 
-  nonce     each sends a contribution of its own; the session's nonce is the hash of both
+  nonce     each sends a contribution of its own; the session's nonce is the hash of all
   points    base OTs, in both directions: A at the one that will receive COTs …
   choices   … and B_i at the one that will send them, whose Δ are the choice bits
   columns   IKNP: the COTs of the set-up round (with provider `ot`)
@@ -8,8 +8,8 @@
 
 State before: `seed` (32 bytes, secret) and `contribution` (32 bytes, drawn for this store and kept with it), so that a
 rerun sends the same and a party that lost its folder has another nonce. After: `nonce`, `pairs` and `keys` (of the base
-OTs) and, with provider `ot`, `start_q`, `start_t` and the peer's `trees`, from which `base_cots` makes the base COTs of
-each place.
+OTs) and, with provider `ot`, `start_q`, `start_t` and the peers' `trees`, from which `base_cots` makes the base COTs of
+each place: one array for every peer, in the parties' order. A party's COTs of all peers have the same choice bits.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,18 @@ import numpy as np
 
 from veilmeans.crypto.ot import base_ot, iknp, silent_ot
 from veilmeans.crypto.ot.blocks import Blocks, make_delta
-from veilmeans.crypto.ot.cot_supply import SilentSender, silent_receiver, silent_rounds
+from veilmeans.crypto.ot.cot_supply import SilentSender, Supply, silent_receiver, silent_rounds
 from veilmeans.crypto.ot.ot_session import NONCE_SIZE, OtSession, join_nonces
 from veilmeans.crypto.ot.silent_ot import MAIN, SETUP, LpnParameters
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, ArraySpec, Spec
-from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, without
 
 Provider = Literal["ot", "iknp"]
+_START = SETUP.cut_to(MAIN.base)
+"""The set of the set-up round, which makes the base of the first main round."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class OtSetup:
     store: str
     places: int
     provider: Provider = "ot"
-    setup: LpnParameters = SETUP
+    setup: LpnParameters = _START
     main: LpnParameters = MAIN
 
     def protocol(self) -> Protocol:
@@ -53,7 +54,7 @@ class OtSetup:
                 partial(_receive_nonce, self),
                 "a contribution to the session's nonce",
             ),
-            Round("points", partial(_send_point, self), partial(_receive_point, self), "A of the base OTs"),
+            Round("points", partial(_send_points, self), partial(_receive_points, self), "A of the base OTs"),
             Round("choices", partial(_send_choices, self), partial(_receive_choices, self), "B of the base OTs"),
         ]
         if self.provider == "ot":
@@ -63,38 +64,37 @@ class OtSetup:
             ]
         return Protocol("ot-setup", tuple(rounds))
 
-    def session(self, party: Party, state: Arrays, sending: bool, address: Address | None = None) -> OtSession:
-        """One direction of the session: this party sends COTs, or receives them."""
-        if party.count != 2:
-            raise ConfigError(f"triples.provider is {self.provider}, which needs two parties, not {party.count}")
-        me, peer = party.index, 1 - party.index
-        sender, receiver = (me, peer) if sending else (peer, me)
+    def session(
+        self, party: Party, state: Arrays, peer: int, sending: bool, address: Address | None = None
+    ) -> OtSession:
+        """One direction of the session with a peer: this party sends COTs, or receives them."""
+        sender, receiver = (party.index, peer) if sending else (peer, party.index)
         where = address or Address(self.store, 0, "ot-setup", 0)
         return OtSession(state["seed"].tobytes(), state["nonce"].tobytes(), sender, receiver, where)
 
-    def delta(self, party: Party, state: Arrays) -> Blocks:
-        """This party's Δ: one for the store."""
-        return make_delta(self.session(party, state, sending=True).secret("delta"))
+    def delta(self, party: Party, state: Arrays, peer: int) -> Blocks:
+        """This party's Δ towards a peer: one for the store."""
+        return make_delta(self.session(party, state, peer, sending=True).secret("delta"))
 
     def base_cots(self, party: Party, state: Arrays) -> Iterator[tuple[Blocks, Blocks]]:
-        """Make the base COTs of each place in turn: those that this party sends, and those that it receives."""
-        count = self.places * self.main.base
-        sending = self._place_sender(party, state)
-        receiving = silent_receiver(
-            self.main,
-            self.session(party, state, sending=False, address=self._places_address),
-            state["start_t"],
-            self._tree_messages(state["trees"])[1:],
-            count,
-        )
-        made = sending.supply()
+        """Make the base COTs of each place in turn: those that this party sends and those that it receives, by peer."""
+        pairs = [self._place_supplies(party, state, peer) for peer in party.others]
         for _ in range(self.places):
-            yield made.take(self.main.base), receiving.take(self.main.base)
+            taken = [(made.take(self.main.base), received.take(self.main.base)) for made, received in pairs]
+            yield np.stack([q for q, _ in taken]), np.stack([t for _, t in taken])
 
-    def _place_sender(self, party: Party, state: Arrays) -> SilentSender:
-        session = self.session(party, state, sending=True, address=self._places_address)
-        count = self.places * self.main.base
-        return SilentSender(self.main, session, self.delta(party, state), state["start_q"], count)
+    def _place_supplies(self, party: Party, state: Arrays, peer: int) -> tuple[Supply, Supply]:
+        session = self.session(party, state, peer, sending=False, address=self._places_address)
+        messages = self._tree_messages(of_peer(party, state["trees"], peer))[1:]
+        start = of_peer(party, state["start_t"], peer)
+        receiving = silent_receiver(self.main, session, start, messages, self.places * self.main.base)
+        return self.place_sender(party, state, peer).supply(), receiving
+
+    def place_sender(self, party: Party, state: Arrays, peer: int) -> SilentSender:
+        """The sender of the rounds that make the base COTs of all places."""
+        session = self.session(party, state, peer, sending=True, address=self._places_address)
+        start, count = of_peer(party, state["start_q"], peer), self.places * self.main.base
+        return SilentSender(self.main, session, self.delta(party, state, peer), start, count)
 
     @property
     def _places_address(self) -> Address:
@@ -112,7 +112,7 @@ class OtSetup:
         return [part.reshape(shape) for part, shape in zip(np.split(trees, ends[:-1]), shapes, strict=True)]
 
     def message_specs(self) -> dict[str, Spec]:
-        """The arrays of either party's messages, by round."""
+        """The arrays of each party's messages to each peer, by round."""
         octets, words = np.dtype(np.uint8).str, np.dtype(np.uint64).str
         specs = {
             "nonce": ArraySpec("contribution", octets, (NONCE_SIZE,)),
@@ -126,10 +126,17 @@ class OtSetup:
         return {name: (spec,) for name, spec in specs.items()}
 
 
-def _from_peer(job: OtSetup, party: Party, inbox: Inbox, name: str) -> Array:
-    """The one array of the peer's message of the round `name`."""
+def of_peer(party: Party, arrays: Array, peer: int) -> Array:
+    """The array for one peer, of those of all peers."""
+    found: Array = arrays[party.others.index(peer)]
+    return found
+
+
+def _from_peers(job: OtSetup, party: Party, inbox: Inbox, name: str) -> Array:
+    """The one array of the round `name` from each peer."""
     (spec,) = job.message_specs()[name]
-    return inbox.from_peer(1 - party.index, spec.name, np.empty(spec.shape, spec.dtype))
+    like = np.empty(spec.shape, spec.dtype)
+    return np.stack([inbox.from_peer(peer, spec.name, like) for peer in party.others])
 
 
 def _send_nonce(_job: OtSetup, _party: Party, state: Arrays, _randomness: Randomness) -> Sent:
@@ -137,76 +144,93 @@ def _send_nonce(_job: OtSetup, _party: Party, state: Arrays, _randomness: Random
 
 
 def _receive_nonce(job: OtSetup, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    mine, theirs = state["contribution"], _from_peer(job, party, inbox, "nonce")
-    ordered = [mine, theirs] if party.first else [theirs, mine]
-    nonce = join_nonces([each.tobytes() for each in ordered])
-    return {**state, "nonce": np.frombuffer(nonce, np.uint8)}
+    contributions = [each.tobytes() for each in _from_peers(job, party, inbox, "nonce")]
+    contributions.insert(party.index, state["contribution"].tobytes())
+    return {**state, "nonce": np.frombuffer(join_nonces(contributions), np.uint8)}
 
 
-def _send_point(job: OtSetup, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    point = base_ot.sender_point(job.session(party, state, sending=False))
-    return Sent(state, {"a": np.frombuffer(point, np.uint8)})
+def _send_points(job: OtSetup, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
+    points = {peer: base_ot.sender_point(job.session(party, state, peer, sending=False)) for peer in party.others}
+    return Sent(state, to={peer: {"a": np.frombuffer(point, np.uint8)} for peer, point in points.items()})
 
 
-def _receive_point(job: OtSetup, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    return {**state, "a": _from_peer(job, party, inbox, "points")}
+def _receive_points(job: OtSetup, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
+    return {**state, "a": _from_peers(job, party, inbox, "points")}
 
 
 def _send_choices(job: OtSetup, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    session = job.session(party, state, sending=True)
-    chosen, a_point = iknp.delta_bits(job.delta(party, state)), state["a"].tobytes()
-    points = base_ot.receiver_points(session, chosen, a_point)
-    keys = base_ot.receiver_keys(session, chosen, a_point)
-    return Sent({**without(state, "a"), "keys": _rows(keys)}, {"b": _rows(points)})
+    keys, messages = [], {}
+    for peer, a_point in zip(party.others, state["a"], strict=True):
+        session, chosen = job.session(party, state, peer, sending=True), iknp.delta_bits(job.delta(party, state, peer))
+        messages[peer] = {"b": _rows(base_ot.receiver_points(session, chosen, a_point.tobytes()))}
+        keys.append(_rows(base_ot.receiver_keys(session, chosen, a_point.tobytes())))
+    return Sent({**without(state, "a"), "keys": np.stack(keys)}, to=messages)
 
 
 def _receive_choices(job: OtSetup, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    points = _from_peer(job, party, inbox, "choices")
-    pairs = base_ot.sender_keys(job.session(party, state, sending=False), [point.tobytes() for point in points])
-    return {**state, "pairs": np.stack([_rows(pair) for pair in pairs])}
+    pairs = []
+    for peer, points in zip(party.others, _from_peers(job, party, inbox, "choices"), strict=True):
+        session = job.session(party, state, peer, sending=False)
+        keys = base_ot.sender_keys(session, [point.tobytes() for point in points])
+        pairs.append(np.stack([_rows(pair) for pair in keys]))
+    return {**state, "pairs": np.stack(pairs)}
 
 
 def _send_columns(job: OtSetup, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    session = job.session(party, state, sending=False)
-    cots, message = iknp.extend_receiver(session, "set-up", base_pairs(state), job.setup.base)
-    return Sent({**state, "base_t": cots}, {"u": message})
+    cots, messages = [], {}
+    for peer in party.others:
+        session, pairs = job.session(party, state, peer, sending=False), base_pairs(party, state, peer)
+        blocks, message = iknp.extend_receiver(session, "set-up", pairs, job.setup.base)
+        cots.append(blocks)
+        messages[peer] = {"u": message}
+    return Sent({**state, "base_t": np.stack(cots)}, to=messages)
 
 
 def _receive_columns(job: OtSetup, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    message = _from_peer(job, party, inbox, "columns")
-    session, delta = job.session(party, state, sending=True), job.delta(party, state)
-    cots = iknp.extend_sender(session, "set-up", base_keys(state), delta, message, job.setup.base)
-    return {**state, "base_q": cots}
+    cots = []
+    for peer, message in zip(party.others, _from_peers(job, party, inbox, "columns"), strict=True):
+        session, delta = job.session(party, state, peer, sending=True), job.delta(party, state, peer)
+        keys = base_keys(party, state, peer)
+        cots.append(iknp.extend_sender(session, "set-up", keys, delta, message, job.setup.base))
+    return {**state, "base_q": np.stack(cots)}
 
 
 def _send_trees(job: OtSetup, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    session, delta = job.session(party, state, sending=True), job.delta(party, state)
-    start, first = silent_ot.extend_sender(job.setup, session, "set-up", delta, state["base_q"], job.main.base)
-    state = {**without(state, "base_q"), "start_q": start}
-    places = job._place_sender(party, state)
-    made = places.supply()
+    starts, first = [], {}
+    for peer, base in zip(party.others, state["base_q"], strict=True):
+        session, delta = job.session(party, state, peer, sending=True), job.delta(party, state, peer)
+        start, first[peer] = silent_ot.extend_sender(job.setup, session, "set-up", delta, base, job.main.base)
+        starts.append(start)
+    state = {**without(state, "base_q"), "start_q": np.stack(starts)}
+    return Sent(state, to={peer: {"trees": _trees(job, party, state, peer, first[peer])} for peer in party.others})
+
+
+def _trees(job: OtSetup, party: Party, state: Arrays, peer: int, first: Array) -> Array:
+    """The messages of the set-up round and of all rounds for the places, as one array of blocks."""
+    sender = job.place_sender(party, state, peer)
+    made = sender.supply()
     for _ in range(job.places):
         made.take(job.main.base)
-    trees = np.concatenate([message.reshape(-1, 2) for message in (first, *places.messages)])
-    return Sent(state, {"trees": trees})
+    return np.concatenate([message.reshape(-1, 2) for message in (first, *sender.messages)])
 
 
 def _receive_trees(job: OtSetup, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    trees = _from_peer(job, party, inbox, "trees")
-    session, first = job.session(party, state, sending=False), job._tree_messages(trees)[0]
-    start = silent_ot.extend_receiver(job.setup, session, "set-up", state["base_t"], first, job.main.base)
-    return {**without(state, "base_t"), "start_t": start, "trees": trees}
+    trees, starts = _from_peers(job, party, inbox, "trees"), []
+    for peer, message, base in zip(party.others, trees, state["base_t"], strict=True):
+        session, first = job.session(party, state, peer, sending=False), job._tree_messages(message)[0]
+        starts.append(silent_ot.extend_receiver(job.setup, session, "set-up", base, first, job.main.base))
+    return {**without(state, "base_t"), "start_t": np.stack(starts), "trees": trees}
 
 
 def _rows(keys: list[bytes] | tuple[bytes, ...]) -> Array:
     return np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)
 
 
-def base_pairs(state: Arrays) -> list[tuple[bytes, bytes]]:
+def base_pairs(party: Party, state: Arrays, peer: int) -> list[tuple[bytes, bytes]]:
     """Both keys of each base OT, at the party that receives COTs."""
-    return [(pair[0].tobytes(), pair[1].tobytes()) for pair in state["pairs"]]
+    return [(pair[0].tobytes(), pair[1].tobytes()) for pair in of_peer(party, state["pairs"], peer)]
 
 
-def base_keys(state: Arrays) -> list[bytes]:
+def base_keys(party: Party, state: Arrays, peer: int) -> list[bytes]:
     """The chosen key of each base OT, at the party that sends COTs."""
-    return [key.tobytes() for key in state["keys"]]
+    return [key.tobytes() for key in of_peer(party, state["keys"], peer)]

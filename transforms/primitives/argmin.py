@@ -1,4 +1,4 @@
-"""F_min^k: the position of the minimum of k shared values, by all pairs or by a tree, and the choice between them.
+"""F_min^k: the position of the minimum of k shared values, by all pairs or by a tree.
 
   1. ⟨v⟩ = (⟨d⟩ mod 2^ℓ) ≫ s, share by share (`compare_bits` = ℓ, `drop` = s): values of L = ℓ − s bits
   2. their minimum, by all pairs (`primitives.all_pairs`) or a tree (`primitives.argmin_tree`)
@@ -10,35 +10,28 @@ near-ties change, of distances that differ by less than k·M·2^s (pairs) or ⌈
 is lost or added. |d_i − d_j| < 2^(ℓ−1) − (k+1)·M·2^s must hold (pairs), or − 2M·2^s (tree).
 
 All pairs take a round more than one comparison, a tree up to log2 k comparisons and choices one after the other, of
-fewer values. `choose_argmin` takes what a link transfers sooner.
+fewer values. `primitives.argmin_choice` takes what is sooner done.
 
 State: in `source`, distances k × n as shares; out `target`, the one-hot positions as XOR-shared bits, a packed row
 (crypto.bits) for each of the k; and in `least` the minimum v (1 × n), unless `least` is None.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from veilmeans.crypto import bits
 from veilmeans.schemas.arrays import Arrays
-from veilmeans.schemas.kmeans_config import MOST_CLUSTERS_BY_PAIRS
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.all_pairs import AllPairs, all_pairs
 from veilmeans.transforms.primitives.argmin_tree import ArgminTree, argmin_tree
-from veilmeans.transforms.primitives.compare import Radices, choose_radices
+from veilmeans.transforms.primitives.compare import Radices
 from veilmeans.transforms.rounds.protocol import Protocol, local_round, require, without
-from veilmeans.transforms.rounds.trace import trace
 
 Method = Literal["pairs", "tree"]
 METHODS: tuple[Method, ...] = ("pairs", "tree")
-ROUND_SECONDS = 4e-3
-"""The seconds of a round beside the link: computing, storing and handing over its messages."""
-DEALT_SECONDS = 2e-9
-"""The price of a dealt byte: of expanding, sending and storing it with a dealer. A quarter of a byte at 1 Gbit/s."""
 
 
 @dataclass(frozen=True)
@@ -95,37 +88,3 @@ def _single_leaf(how: Argmin, party: Party, state: Arrays) -> Arrays:
     ones = np.full((1, bits.word_count(values.shape[1])), bits.ONES if party.first else 0, np.uint64)
     least = {} if how.least is None else {how.least: values}
     return {**without(state, how.source), **least, how.target: ones}
-
-
-def choose_argmin(
-    how: Argmin,
-    k: int,
-    rows: int,
-    parties: int,
-    rate: float,
-    round_trip: float,
-    methods: Sequence[Method] = METHODS,
-    dealt_seconds: float = DEALT_SECONDS,
-) -> Argmin:
-    """Choose the radices, and all pairs or a tree, for so many rows over a link; all parties choose the same.
-
-    `rate`: bytes per second of the link, `round_trip`: seconds. `dealt_seconds`: the price of a dealt byte, by the
-    provider of correlations; it decides on radices, and the time online on the method.
-    """
-    radices = choose_radices(how.width, parties, dealt_seconds * rate)
-    ways = [
-        replace(how, method=each, radices=radices) for each in methods if each == "tree" or k <= MOST_CLUSTERS_BY_PAIRS
-    ]
-
-    def seconds(way: Argmin) -> float:
-        rounds, sent = argmin_cost(way, k, parties)
-        return rounds * (ROUND_SECONDS + round_trip / 2) + rows * sent / rate
-
-    return min(ways, key=seconds)
-
-
-@lru_cache(maxsize=256)
-def argmin_cost(how: Argmin, k: int, parties: int) -> tuple[int, float]:
-    """Rounds, and the bytes that a party sends to a peer for a row."""
-    stages = trace(argmin(how, k, parties), [{how.source: ((k, bits.LANES), "uint64")}] * parties)
-    return len(stages), sum(stage.sent[0] for stage in stages) / bits.LANES / (parties - 1)

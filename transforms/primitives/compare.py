@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmeans.crypto import bits
-from veilmeans.crypto.correlations import ProductGroups
+from veilmeans.crypto.correlations import BitProducts, ProductGroups
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.carry_groups import CarryGroups, combine, dealt_bits, levels, opened_bits
@@ -78,11 +78,18 @@ class Comparison:
 @lru_cache(maxsize=256)
 def choose_radices(width: int, parties: int = 2, dealt_weight: float = DEALT_WEIGHT) -> Radices:
     """Choose the radices of the fewest rounds for words of `width` bits; among those the cheapest in bits."""
-    below, rounds = width - 1, 1
-    while LARGEST_RADIX**rounds < below:
+    rounds = 1
+    while LARGEST_RADIX**rounds < width - 1:
         rounds += 1
-    fitting = [each for each in product(range(1, LARGEST_RADIX + 1), repeat=rounds) if _fits(below, each)]
-    return min(fitting, key=lambda each: sent_bits(width, each, parties) + dealt_weight * stored_bits(width, each))
+    return min(
+        fitting_radices(width, rounds),
+        key=lambda each: sent_bits(width, each, parties) + dealt_weight * stored_bits(width, each),
+    )
+
+
+def fitting_radices(width: int, rounds: int) -> list[Radices]:
+    """All radices of so many rounds that reduce words of `width` bits to one carry."""
+    return [each for each in product(range(1, LARGEST_RADIX + 1), repeat=rounds) if _fits(width - 1, each)]
 
 
 def _fits(below: int, radices: Radices) -> bool:
@@ -106,6 +113,12 @@ def stored_bits(width: int, radices: Radices, parties: int = 2) -> int:
     """The bits that are dealt for one comparison."""
     carry_save = (width - 1) * sum(count // 3 for count in _addend_counts(parties))
     return carry_save + sum(dealt_bits(level) for level in _opened_levels(width - 1, radices))
+
+
+def opened_kinds(width: int, radices: Radices, parties: int = 2) -> list[BitProducts]:
+    """The correlations of `bits.LANES` comparisons, a level each; without those of carry-save adders."""
+    opened = [tuple(each.products() for each in level) for level in _opened_levels(width - 1, radices)]
+    return [BitProducts(parties, 1, level, number == 0 and parties == 2) for number, level in enumerate(opened)]
 
 
 def _opened_levels(below: int, radices: Radices) -> list[list[CarryGroups]]:

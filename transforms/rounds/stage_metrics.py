@@ -59,6 +59,8 @@ def count_stage(stage: str, metrics: StageMetrics) -> None:
 
 Watcher = Callable[[int, str, int, int], None]
 """(iteration, stage, shard, bytes sent): counts, never data."""
+OFFLINE = "offline"
+"""The stage under which a shard of a triple store is reported as done."""
 _watchers: list[Watcher] = []
 
 

@@ -34,7 +34,7 @@ Polynomial = frozenset[Monomial]
 Variable = tuple[int, int]
 """Party, number."""
 BITS_PER_OT = 0.4
-_ALL_ORDERS = 5
+ALL_ORDERS = 5
 """Variables up to which all orders are tried."""
 _MOST_MASKS = 7
 """Masks up to which plans with both parties' variables are tried."""
@@ -114,7 +114,7 @@ def multiply(left: Polynomial, right: Polynomial) -> Polynomial:
 def _orders(mixed: Sequence[Polynomial], chooser: int) -> Iterator[tuple[Variable, ...]]:
     used = [reduce(or_, (term[party] for each in mixed for term in each), 0) for party in range(2)]
     variables = [v for v in range(used[chooser].bit_length()) if used[chooser] >> v & 1]
-    for order in permutations(variables) if len(variables) <= _ALL_ORDERS else [tuple(variables)]:
+    for order in permutations(variables) if len(variables) <= ALL_ORDERS else [tuple(variables)]:
         yield tuple((chooser, v) for v in order)
     if used[0] == used[1] and len(variables) <= _MOST_MASKS:
         for count in range(1, min(3, len(variables))):
@@ -131,7 +131,7 @@ def _program(
     polynomials: Sequence[Polynomial], mixed: Sequence[Polynomial], order: Sequence[Variable]
 ) -> Program | None:
     """Split from the last variable to the first; None if products are left."""
-    wanted = _Basis(mixed)
+    wanted = Basis(mixed)
     needed, found = wanted.elements, []
     for party, v in reversed(order):
         split = _Split.of(needed, party, v)
@@ -148,7 +148,7 @@ def _program(
     return Program(steps, outputs)
 
 
-class _Basis:
+class Basis:
     """A reduced basis of a span of polynomials: a single variable that is in the span is an element."""
 
     def __init__(self, polynomials: Iterable[Polynomial]) -> None:
@@ -175,18 +175,18 @@ class _Split:
     variable: int
     without: list[Polynomial]
     derived: list[Polynomial]
-    entries: _Basis
+    entries: Basis
     mixed: list[Polynomial]
-    before: _Basis
+    before: Basis
 
     @classmethod
     def of(cls, needed: Sequence[Polynomial], party: int, v: int) -> "_Split":
         bit = 1 << v
         without = [frozenset(term for term in each if not term[party] & bit) for each in needed]
         derived = [frozenset(_drop(term, party, bit) for term in each if term[party] & bit) for each in needed]
-        entries = _Basis(derived)
+        entries = Basis(derived)
         mixed = [_terms(each, (True, True)) for each in entries.elements]
-        return cls(party, v, without, derived, entries, mixed, _Basis([*without, *mixed]))
+        return cls(party, v, without, derived, entries, mixed, Basis([*without, *mixed]))
 
     def step(self, taken: list[int]) -> Step:
         """The OT; `taken`: the variables of each party that have a value, to which free entries are added."""

@@ -54,7 +54,7 @@ class ProductRun:
         functions, _ = self._run(received)
         shares = np.empty((len(self.program.outputs), self.variables.shape[1]), np.uint64)
         for share, (numbers, own) in zip(shares, self.program.outputs, strict=True):
-            total = _add(self._evaluate(own[self.party]), *(functions[f] for f in numbers))
+            total = add(self._evaluate(own[self.party]), *(functions[f] for f in numbers))
             if total is None:
                 raise ValueError("a share depends on bits that were not received")
             share[:] = total
@@ -72,7 +72,7 @@ class ProductRun:
                 sent += self._offer(step, side, functions)
                 products = list(side.first)
             functions = [
-                _add(*(functions[f] for f in before), *(products[e] for e in entries))
+                add(*(functions[f] for f in before), *(products[e] for e in entries))
                 for before, entries in step.functions
             ]
         return functions, sent
@@ -83,10 +83,10 @@ class ProductRun:
         """This party's shares of v·f¹ for its own v."""
         products: list[Array | None] = []
         for number, (numbers, _) in enumerate(step.entries):
-            share = _add(*(functions[f] for f in numbers))
+            share = add(*(functions[f] for f in numbers))
             if number not in step.free:
                 bits = None if rows is None else next(iter(rows))
-                share = _add(share, bits)
+                share = add(share, bits)
             products.append(None if share is None else side.first[number] ^ (side.second & share))
         return products
 
@@ -95,7 +95,7 @@ class ProductRun:
         sent = []
         for number, (numbers, own) in enumerate(step.entries):
             if number not in step.free:
-                bits = _add(side.second[number], self._evaluate(own), *(functions[f] for f in numbers))
+                bits = add(side.second[number], self._evaluate(own), *(functions[f] for f in numbers))
                 if bits is None:
                     raise ValueError("a bit to send depends on a received one")
                 sent.append(bits)
@@ -110,7 +110,7 @@ class ProductRun:
         return total
 
 
-def _add(*shares: Array | None) -> Array | None:
+def add(*shares: Array | None) -> Array | None:
     """⊕ of shares; None if one is not known yet."""
     known = [share for share in shares if share is not None]
     return reduce(np.bitwise_xor, known, _ZERO) if len(known) == len(shares) else None

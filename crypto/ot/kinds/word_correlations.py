@@ -38,7 +38,7 @@ def _halves(count: int) -> Iterator[tuple[int, slice]]:
     return ((chooser, part) for chooser, part in enumerate((slice(0, middle), slice(middle, count))))
 
 
-def _correct(zero: Array, one: Array, y: Array) -> Array:
+def correct(zero: Array, one: Array, y: Array) -> Array:
     """e = m_0 − m_1 + y."""
     return zero - one + y
 
@@ -69,7 +69,7 @@ class DaBitByOt:
 
     def message(self, party: int, sides: Sequence[OtSide], key: bytes) -> dict[str, Array]:
         offered = sides[1 - party]
-        return {"r": _correct(offered.first[0], offered.second[0], self._own(party, key))}
+        return {"r": correct(offered.first[0], offered.second[0], self._own(party, key))}
 
     def parts(self, party: int, sides: Sequence[OtSide], key: bytes, received: Arrays) -> dict[str, Array]:
         bit, r = np.empty(self.kind.count, np.uint8), np.empty(self.kind.count, np.uint64)
@@ -102,9 +102,9 @@ class InjectByOt:
         offered, part = sides[1 - party], dict(_halves(self.kind.count))[1 - party]
         own = sides[party].second.astype(np.uint64)
         further = slice(self.kind.count // self.kind.times, None)
-        signed = _sign(own) * np.tile(self._own(party, sides), self.kind.times)
-        a = _correct(offered.first[0], offered.second[0], signed)[further]
-        r = _correct(offered.first[1], offered.second[1], own)[part]
+        signed = sign_of(own) * np.tile(self._own(party, sides), self.kind.times)
+        a = correct(offered.first[0], offered.second[0], signed)[further]
+        r = correct(offered.first[1], offered.second[1], own)[part]
         return {"a": a.astype(self.kind.dtype), "r": r.astype(self.kind.dtype)}
 
     def parts(self, party: int, sides: Sequence[OtSide], _key: bytes, received: Arrays) -> dict[str, Array]:
@@ -123,11 +123,11 @@ class InjectByOt:
     def _own(self, party: int, sides: Sequence[OtSide]) -> Array:
         """This party's share of a: (1 − 2c)·(m_1 − m_0) of the first bit."""
         offered, first = sides[1 - party], slice(0, self.kind.count // self.kind.times)
-        own: Array = (offered.second[0] - offered.first[0])[first] * _sign(sides[party].second[first])
+        own: Array = (offered.second[0] - offered.first[0])[first] * sign_of(sides[party].second[first])
         return own
 
 
-def _sign(bit: Array) -> Array:
+def sign_of(bit: Array) -> Array:
     """1 − 2·bit."""
     sign: Array = _ONE - _TWO * bit.astype(np.uint64)
     return sign
@@ -135,7 +135,7 @@ def _sign(bit: Array) -> Array:
 
 @dataclass(frozen=True)
 class MulByOt:
-    """The recipe for `Mul`. Bits l and 64 − l of a need 64 − l and l bits of e: they share a word."""
+    """The recipe for `Mul`."""
 
     kind: Mul
 
@@ -151,29 +151,39 @@ class MulByOt:
 
     def message(self, party: int, sides: Sequence[OtSide], _key: bytes) -> dict[str, Array]:
         zero, one = self._by_bit(sides[1 - party].first[0]), self._by_bit(sides[1 - party].second[0])
-        e = _correct(zero, one, one[0] - zero[0])
-        low, high = e[1:33], e[63:31:-1]
-        width = np.uint64(64) - _BITS[1:33, None]
-        packed = (low & (np.uint64(2**64 - 1) >> _BITS[1:33, None])) | (high << width)
-        packed[31] = e[32]
-        return {"c": packed}
+        return {"c": pack_products(correct(zero, one, one[0] - zero[0]))}
 
     def parts(self, party: int, sides: Sequence[OtSide], _key: bytes, received: Arrays) -> dict[str, Array]:
         chosen, offered = sides[party], sides[1 - party]
         choice = self._by_bit(chosen.second).astype(np.uint64)
-        e = np.zeros((64, self._count), np.uint64)
-        e[1:33] = received["c"]
-        e[63:32:-1] = received["c"][:31] >> (np.uint64(64) - _BITS[1:32, None])
-        a, zero = _weigh(choice), self._by_bit(offered.first[0])
+        e = unpack_products(received["c"])
+        a, zero = weigh(choice), self._by_bit(offered.first[0])
         b: Array = self._by_bit(offered.second[0])[0] - zero[0]
-        c = a * b + _weigh(self._by_bit(chosen.first[0]) + choice * e) - _weigh(zero)
+        c = a * b + weigh(self._by_bit(chosen.first[0]) + choice * e) - weigh(zero)
         return {name: array.reshape(self.kind.shape) for name, array in {"a": a, "b": b, "c": c}.items()}
 
     def _by_bit(self, values: Array) -> Array:
         return values.reshape(64, self._count)
 
 
-def _weigh(by_bit: Array) -> Array:
+def pack_products(e: Array) -> Array:
+    """Pack e of the bits 1 … 63 of a: bits l and 64 − l need 64 − l and l bits of it, so they share a word."""
+    low, high = e[1:33], e[63:31:-1]
+    width = np.uint64(64) - _BITS[1:33, None]
+    packed: Array = (low & (np.uint64(2**64 - 1) >> _BITS[1:33, None])) | (high << width)
+    packed[31] = e[32]
+    return packed
+
+
+def unpack_products(packed: Array) -> Array:
+    """Unpack e of all bits, with zeros for bit 0; high bits that weigh nothing are as they came."""
+    e = np.zeros((64, packed.shape[1]), np.uint64)
+    e[1:33] = packed
+    e[63:32:-1] = packed[:31] >> (np.uint64(64) - _BITS[1:32, None])
+    return e
+
+
+def weigh(by_bit: Array) -> Array:
     """Σ 2^l · by_bit[l] mod 2^64."""
     total: Array = (by_bit << _BITS[: len(by_bit), None]).sum(0, dtype=np.uint64)
     return total
@@ -193,7 +203,7 @@ class TruncByOt:
 
     def message(self, party: int, sides: Sequence[OtSide], key: bytes) -> dict[str, Array]:
         offered = sides[1 - party]
-        return {"e": _correct(offered.first[0], offered.second[0], self._own(party, key))}
+        return {"e": correct(offered.first[0], offered.second[0], self._own(party, key))}
 
     def parts(self, party: int, sides: Sequence[OtSide], key: bytes, received: Arrays) -> dict[str, Array]:
         made = {name: np.empty(self.kind.count, np.uint64) for name in ("r", "high", "top")}
@@ -202,8 +212,8 @@ class TruncByOt:
             own = (sides[chooser].second if mine else self._own(party, key)).reshape(64, -1).astype(np.uint64)
             product = _chosen(sides[chooser], 0, received["e"]) if mine else -sides[chooser].first[0]
             shared: Array = own - _TWO * product.reshape(64, -1)
-            made["r"][part] = _weigh(shared)
-            made["high"][part] = _weigh(shared[self.kind.shift :])
+            made["r"][part] = weigh(shared)
+            made["high"][part] = weigh(shared[self.kind.shift :])
             made["top"][part] = shared[63]
         return made
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from veilmeans.io.storage.atomic_files import write_text
 from veilmeans.pipelines.configure.agreement.signed_file import Body, SignedFile, read_signed
 from veilmeans.pipelines.configure.config_advice import AGREEMENTS
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError
 
 DEFAULT_CONFIG = Path("config.yaml")
@@ -92,10 +93,12 @@ def command(words: str, config_file: Path, *files: Path | str) -> str:
     return " ".join(["veilmeans", words, *(shlex.quote(str(each)) for each in (*files, *own))])
 
 
-def run_commands(config_file: Path, is_party: bool) -> list[str]:
+def run_commands(config_file: Path, config: JobConfig) -> list[str]:
     """The commands that lead from an agreement to a result."""
-    lines = [f"  {command('offline', config_file)}   # all members at the same time: make the triple store"]
-    if is_party:
+    lines = []
+    if config.provider == "dealer":
+        lines.append(f"  {command('offline', config_file)}   # all members at the same time: make the triple store")
+    if config.party in config.parties:
         rows = shlex.quote(str(config_file.with_name("clusters.csv")))
         lines += [
             f"  {command('train', config_file)}   # the parties at the same time",

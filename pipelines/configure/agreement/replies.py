@@ -45,7 +45,7 @@ def agreed_lines(config: JobConfig, file: Path, when: str = "now") -> list[str]:
         f"    {agreed_words(config)}",
         "",
         "If they are the same:",
-        *run_commands(file, config.party in config.parties),
+        *run_commands(file, config),
     ]
 
 

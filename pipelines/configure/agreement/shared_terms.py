@@ -16,11 +16,11 @@ from rich.text import Text
 from veilmeans.crypto.certificates import certificate_digest
 from veilmeans.crypto.spoken_words import spoken_words
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
-from veilmeans.pipelines.configure.agreement.signed_file import Member, printable
+from veilmeans.pipelines.configure.agreement.signed_file import Member
 from veilmeans.pipelines.configure.edit_config import as_yaml, changed_text
 from veilmeans.schemas.config import JobConfig, parse_config
 from veilmeans.schemas.config_fields import terms_fields
-from veilmeans.schemas.errors import ConfigError, RefusedError
+from veilmeans.schemas.errors import ConfigError, RefusedError, printable
 
 Terms = dict[str, Any]
 """A field's dotted name -> its value as JSON."""

@@ -23,7 +23,7 @@ from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 from veilmeans.crypto.certificates import Identity, is_signed_by, normal_certificate, sign
 from veilmeans.schemas.config import HostAndPort, first_mistake
 from veilmeans.schemas.config_fields import ConfigSection, Name
-from veilmeans.schemas.errors import CertificateError, ConfigError, RefusedError
+from veilmeans.schemas.errors import CertificateError, ConfigError, RefusedError, printable
 
 VERSION = 1
 MAX_SIZE = 256_000
@@ -252,8 +252,3 @@ def check_address(what: str, address: str) -> None:
     """Refuse an address that is not host:port."""
     if not re.fullmatch(_ADDRESS, address) or not 0 < int(address.rpartition(":")[2]) < 65536:
         raise ConfigError(f"{what} is {address!r}: it must be host:port, as the others reach it")
-
-
-def printable(text: str) -> str:
-    """Return a text with control characters, and those that change the direction of writing, escaped."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,6 +1,8 @@
 """Base OTs and IKNP: keys and COTs that fit, points that are refused, and masks that never cover two messages."""
 
+import hmac
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from nacl import bindings
 
 from support.ot_dealing import is_correlated, sessions
+from veilmeans.crypto import prg
 from veilmeans.crypto.ot import base_ot, iknp
 from veilmeans.crypto.ot.blocks import choice_bits, make_delta
 from veilmeans.crypto.ot.cot_supply import IknpReceiver, iknp_sender
@@ -123,3 +126,42 @@ def test_the_nonce_depends_on_every_contribution() -> None:
     assert join_nonces([b"a" * 32, b"b" * 32]) != join_nonces([b"b" * 32, b"a" * 32])
     with pytest.raises(ValueError, match="32 bytes"):
         join_nonces([b"a", b"b" * 32])
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_two_senders_together_do_not_see_the_choice_bits(alike: bool) -> None:
+    """The attack: senders with the same base keys and tweak have both columns of a u_i where their Δ differ, and so c.
+
+    A receiver has the same choice bits with all senders: its messages must be under keys of each pair's own.
+    """
+    receiver = sessions()[1]
+    pairs = [[(os.urandom(32), os.urandom(32)) for _ in range(iknp.COLUMNS)] for _ in range(1 if alike else 2)]
+    choices, messages, columns = [], [], []
+    for sender in range(2):
+        session, keys = (receiver, pairs[0]) if alike else (replace(receiver, sender=2 + sender), pairs[sender])
+        blocks, message = iknp.extend_receiver(session, "batch 0", keys, 64)
+        choices.append(np.packbits(choice_bits(blocks), bitorder="little").view(np.uint64))
+        messages.append(message[0])
+        columns.append(np.empty(1, np.uint64))
+        prg.fill(hmac.digest(keys[0][sender], session.public("batch 0 columns"), "sha256"), columns[-1])
+    assert choices[0] == choices[1]
+    assert (messages[0] == messages[1]) == alike
+    assert (messages[0] ^ columns[0] ^ columns[1] == choices[0]) == alike
+
+
+def test_choice_bits_depend_on_everything_but_the_sender() -> None:
+    own = sessions()[1]
+    variants = [
+        own,
+        replace(own, seed=os.urandom(32)),
+        replace(own, nonce=os.urandom(32)),
+        replace(own, receiver=3),
+        own.at(replace(own.address, iteration=1)),
+        own.at(replace(own.address, shard=1)),
+        own.at(replace(own.address, run="other")),
+    ]
+    assert len({each.choices("batch 0") for each in variants}) == len(variants)
+    assert own.choices("batch 1") != own.choices("batch 0")
+    assert replace(own, sender=2).choices("batch 0") == own.choices("batch 0")
+    assert len({each.receiver_public("code") for each in variants}) == len(variants) - 1
+    assert replace(own, sender=2).receiver_public("code") == own.receiver_public("code")

@@ -50,6 +50,8 @@ def test_no_key_serves_two_blocks_sessions_directions_or_addresses() -> None:
         own,
         replace(own, nonce=os.urandom(32)),
         replace(own, sender=1, receiver=0),
+        replace(own, receiver=2),
+        replace(own, sender=2),
         own.at(replace(own.address, iteration=1)),
         own.at(replace(own.address, shard=1)),
         own.at(replace(own.address, stage="other")),

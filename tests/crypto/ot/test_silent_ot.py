@@ -41,6 +41,8 @@ def test_the_sets_that_are_used(parameters: LpnParameters) -> None:
     bits_per_ot = 8 * message.nbytes / (parameters.output - parameters.base)
     assert bits_per_ot < 0.85 if parameters is SETUP else bits_per_ot < 0.41
     assert (MAIN.base, MAIN.output, SETUP.base) == (274_432, 1 << 22, 140_972)
+    assert SETUP.cut_to(MAIN.base) == LpnParameters(134, 17, 11)
+    assert SETUP.cut_to(MAIN.base).output >= MAIN.base
 
 
 @settings(max_examples=20, deadline=None)

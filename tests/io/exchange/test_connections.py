@@ -2,10 +2,12 @@
 
 import base64
 import logging
+import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -127,6 +129,21 @@ def test_an_address_on_which_another_program_listens_is_refused(config: JobConfi
 
 
 # Secrets.
+def test_strangers_without_a_certificate_do_not_use_up_the_descriptors(config: JobConfig) -> None:
+    """Idle connections beyond the soft limit that the process began with: it still opens files and connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").glob("*"))) or 256
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
+    try:
+        with open_gateway(config) as gateway, ExitStack() as strangers:
+            for _ in range(50):
+                strangers.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=PATIENCE))
+            assert load_identity(config).certificate
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 1 << 16)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_keys_are_made_once_and_for_their_owner_alone(tmp_path: Path) -> None:
     make_keys("shop", tmp_path / "keys", 2)
     assert fingerprint((tmp_path / "keys/shop.crt").read_bytes())

@@ -1,5 +1,6 @@
 """The exchange through files: files that the storage changed, or that somebody else made, are refused."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,31 @@ def test_a_file_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
             file.truncate(1 << 40)  # sparse; to read it would take a terabyte of memory
         with pytest.raises(RefusedError, match=rf"{THIS_MESSAGE} .* 64,000,000"):
             payco.get(chain_message().key, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [os.mkfifo, lambda file: file.symlink_to("/dev/zero"), lambda file: file.symlink_to(__file__), Path.mkdir],
+    ids=["a pipe", "a link to a device", "a link to a file", "a folder"],
+)
+def test_what_is_not_a_regular_file_is_not_read(tmp_path: Path, put: Callable[[Path], object]) -> None:
+    """A pipe would never end, and so would an endless device."""
+    with two_files(tmp_path) as (payco, files):
+        files[0].unlink()
+        put(files[0])
+        with pytest.raises(StorageError, match=f"{THIS_MESSAGE} cannot be read from the outbox of shop"):
+            payco.get(chain_message().key, timeout=PATIENCE)
+
+
+def test_stray_files_in_an_outbox_stay_until_the_run_ends(tmp_path: Path) -> None:
+    with open_exchanges(make_chain_world(tmp_path, "files")) as exchanges:
+        exchanges["shop"].put_all([chain_message(iteration=i) for i in (0, 1)])
+        run = tmp_path / "shop/outbox/payco" / chain_message().key.address.run
+        for stray in (run / "notes.txt", run / "old/x/y.msg", run / "0/deeper/x/y/z.msg"):
+            stray.parent.mkdir(parents=True, exist_ok=True)
+            stray.write_text("stray")
+        assert exchanges["shop"].drop_messages("test", before=1) == 1
+        assert exchanges["shop"].drop_messages("test") == 4
 
 
 def test_a_message_over_the_limit_is_refused_before_it_is_written(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from veilmeans.io.exchange import handshake
 from veilmeans.io.exchange.connections import close_exchange, open_exchange
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
+from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import HandshakeError, PeerError
-from veilmeans.schemas.handshake_terms import Terms
+from veilmeans.schemas.handshake_terms import IDS, Terms
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.run_folder import RunFolder
 
@@ -133,7 +134,9 @@ def test_a_party_waits_for_its_peers(parties: dict[str, Party]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arrays", [{}, {"other": b"{}"}, {"terms": b"\xff"}, {"terms": b"5"}, {"terms": b'{"agreed": 5}'}], ids=str
+    "arrays",
+    [{}, {"other": b"{}"}, *({"terms": text} for text in (b"\xff", b"5", b'{"agreed": 5}', b"[" * 100_000))],
+    ids=["nothing", "another name", "no text", "a number", "no terms", "nested"],
 )
 def test_a_handshake_that_cannot_be_read_is_refused(parties: dict[str, Party], arrays: dict[str, bytes]) -> None:
     exchange = InMemoryExchange()
@@ -175,6 +178,17 @@ def test_a_run_id_that_comes_back_with_other_data_or_terms_is_refused(
     with pytest.raises(HandshakeError, match="run 'test'"):
         check_bound_terms(payco.folder, "payco", other)
     check_bound_terms(payco.folder, "payco", terms("payco"))
+
+
+def test_a_run_is_not_bound_to_a_digest_that_changes_with_a_renewed_key(parties: dict[str, Party]) -> None:
+    def with_ids(digest: str) -> dict[str, Terms]:
+        return {peer: Terms({"rows": 5}, {IDS: digest, "columns": "a"}, "data") for peer in ("shop",)}
+
+    folder = parties["payco"].folder
+    write_json(folder.terms("payco", "shop"), with_ids("old key")["shop"].to_dict())
+    check_bound_terms(folder, "payco", with_ids("new key"))
+    with pytest.raises(HandshakeError, match="run 'test'"):
+        check_bound_terms(folder, "payco", {"shop": Terms({"rows": 5}, {IDS: "old key", "columns": "b"}, "data")})
 
 
 # Messages of an earlier attempt.

@@ -228,6 +228,38 @@ def test_messages_of_finished_iterations_are_dropped(inbox: MessageStore) -> Non
 
 
 @pytest.mark.parametrize("sent", [SENT, LARGE], ids=["small", "large"])
+def test_a_message_that_arrives_while_its_iteration_is_dropped_is_accepted_and_forgotten(
+    inbox: MessageStore, sent: Outgoing
+) -> None:
+    """A peer that was restarted sends old messages again: that ends neither side."""
+    receive(inbox, chain_message(number=7))
+    incoming = inbox.receive(sent.key, Header.of(sent.payload), replaceable=False)
+    incoming.write(sent.payload)
+    assert inbox.drop_messages("test", before=1) == 1
+    incoming.commit()
+    incoming.abandon()
+    inbox.drop_messages("test", before=1)
+    assert stored_messages(inbox.folder) == []
+
+
+def test_messages_may_be_dropped_while_a_peer_sends_them_again(inbox: MessageStore) -> None:
+    def resend() -> None:
+        for number in range(60):
+            large = replace(LARGE, key=replace(LARGE.key, address=replace(LARGE.key.address, shard=1000 + number)))
+            for sent in (large, chain_message(number=number)):
+                receive(inbox, sent)
+
+    with ThreadPoolExecutor(2) as pool:
+        peers = [pool.submit(resend) for _ in range(2)]
+        while not all(peer.done() for peer in peers):
+            inbox.drop_messages("test", before=1)
+    for peer in peers:
+        peer.result()
+    inbox.drop_messages("test", before=None)
+    assert list(inbox.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("sent", [SENT, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("step", ["mkdir", "open", "replace"])
 def test_a_disk_full_at_any_step_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, sent: Outgoing

@@ -3,6 +3,7 @@
 Gateway and exchange are made directly, without the checks of `connections`.
 """
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -69,6 +70,18 @@ def test_the_same_name_with_another_key_is_refused_and_nothing_else_is_printed(
     assert f"payco at {address} refused our certificate" in sentence
     assert fingerprint(other.certificate) in sentence
     assert capfd.readouterr().err == ""
+
+
+def test_no_copy_of_the_key_is_written_while_a_cause_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))  # to write a copy there would fail
+    written: list[str] = []
+    monkeypatch.setattr(Path, "write_bytes", lambda path, _: written.append(str(path)))
+    with gateway_of(PAYCO, SHOP.certificate, tmp_path / "inbox") as address:
+        sentence = error_sentence(lambda: put(make_identity("shop", 2), address), CertificateError)
+    assert "refused our certificate" in sentence
+    assert written == []
 
 
 @pytest.mark.parametrize(("start", "because"), [(PAST, "expired on"), (FUTURE, "is valid from")])

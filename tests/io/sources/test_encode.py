@@ -28,7 +28,7 @@ from veilmeans.io.sources.encode import OutOfRange, encode_source
 from veilmeans.io.sources.scaling import Method
 from veilmeans.io.sources.scan import scan_source
 from veilmeans.io.sources.source_files import BatchLimits
-from veilmeans.io.storage import encoded_shards
+from veilmeans.io.storage import encoded_shards, tagged_files
 from veilmeans.io.storage.encoded_shards import load_encoded_data, read_ids, read_rows
 from veilmeans.schemas.errors import InputError, StorageError
 
@@ -207,6 +207,18 @@ def test_folders_are_for_this_user_only(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
 
 
+@pytest.mark.parametrize("suffix", ["rows", "ids"])
+def test_one_flipped_bit_of_a_shard_is_named(tmp_path: Path, suffix: str) -> None:
+    scan = scan_source(write_table(tmp_path / "t.csv", table_with_ids([[1], [2], [3]])), (), "id")
+    data = encode_source(scan, scale_by(scan), (0, 4), 2, tmp_path)
+    file = data.folder / f"000001.{suffix}.arrow"
+    content = bytearray(file.read_bytes())
+    content[-tagged_files.TAG_SIZE - 9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match=f"{file} is missing or damaged: remove {data.folder}"):
+        (read_rows if suffix == "rows" else read_ids)(data.folder, 1)
+
+
 def test_a_folder_that_cannot_be_made_and_a_full_disk_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +230,7 @@ def test_a_folder_that_cannot_be_made_and_a_full_disk_are_named(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(encoded_shards, "write_stream", full)
+    monkeypatch.setattr(tagged_files, "write_stream", full)
     with pytest.raises(StorageError, match=f"{tmp_path}.* is full"):
         encode_source(scan, scale_by(scan), (0, 4), 2, tmp_path)
     assert not list(tmp_path.glob("prepared-*"))

@@ -12,6 +12,7 @@ import pytest
 from support.error_sentence import error_sentence
 from support.parties import file_mode, in_parallel
 from support.triple_stores import MANIFEST, SEED, make_store
+from veilmeans.io.storage.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import ConfigError, StorageError
@@ -80,6 +81,30 @@ def test_corrections_are_read_by_number_iteration_and_shard(tmp_path: Path) -> N
         assert again.has_corrections(number, iteration, shard)
         assert run.correction(where, "mul.c").tolist() == [i] * 3
         assert run.correction(where, "bit").dtype == np.uint8
+
+
+@pytest.mark.parametrize("kind", ["corrections", "ciphertexts"])
+def test_one_flipped_bit_is_named_before_the_array_is_used(tmp_path: Path, kind: str) -> None:
+    store = make_store(StoreFolder(tmp_path))
+    getattr(store, f"write_{kind}")(0, 0, 0, {"stage:mul.c": np.zeros(3, np.uint64)})
+    getattr(store, f"write_{kind}")(0, 0, 1, {"stage:mul.c": np.zeros(3, np.uint64)})
+    first, second = (getattr(StoreFolder(tmp_path), kind)(0, 0, shard) for shard in (0, 1))
+    content = bytearray(first.read_bytes())
+    content[-TAG_SIZE - 20] ^= 1  # in the last number, before the end mark and the tag
+    second.write_bytes(first.read_bytes())
+    first.write_bytes(content)
+    for shard, file in enumerate((first, second)):  # the other one is a right file at a wrong place
+        assert f"{file} is damaged" in storage_error(lambda shard=shard: getattr(store, kind)(0, 0, shard))
+
+
+@pytest.mark.parametrize("file", ["seed", "manifest.json"])
+def test_a_damaged_seed_or_manifest_is_refused(tmp_path: Path, file: str) -> None:
+    make_store(StoreFolder(tmp_path))
+    content = (tmp_path / file).read_bytes()
+    altered = content.replace(b'"runs": 3', b'"runs": 7') if file == "manifest.json" else content[:-1] + b"x"
+    assert altered != content
+    (tmp_path / file).write_bytes(altered)
+    assert f"{tmp_path / file}" in storage_error(lambda: TripleStore.open(StoreFolder(tmp_path)))
 
 
 def test_missing_corrections_are_named(tmp_path: Path) -> None:

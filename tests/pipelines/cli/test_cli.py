@@ -191,12 +191,9 @@ def test_a_name_that_is_a_path_is_refused(tmp_path: Path, ended: Ended) -> None:
 
 
 def test_mistakes_end_with_a_sentence_and_a_code(tmp_path: Path, config: JobConfig, file: str, ended: Ended) -> None:
-    alone = {"dealer": None, "peers": {"shop": config.peers["shop"]}}
-    no_dealer = str(write_config(config.model_copy(update=alone), tmp_path / "no-dealer.yaml"))
     no_job = str(write_config(config.model_copy(update={"kmeans": None}), tmp_path / "no-job.yaml"))
     for command, code, named in (
         (["offline", "-c", file], 2, "`triples:`"),
-        (["offline", "-c", no_dealer], 2, "dealer"),
         (["offline", "-c", no_job], 2, "`kmeans:`"),
         (["demo", "--exchange", "pigeon"], 2, "'pigeon'"),
         (["demo", "--folder", str(tmp_path)], 2, "--folder"),

@@ -1,6 +1,7 @@
 """`--dry-run` of every command that changes something: it prints what would be done, and refuses the same mistakes."""
 
 import json
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -80,7 +81,7 @@ def test_keys(tmp_path: Path, ended: Ended) -> None:
 def test_init(tmp_path: Path, ended: Ended) -> None:
     line = ["init", "--out", str(tmp_path / "trial"), "--parties", "a,b,c"]
     output = dry_run(tmp_path, *line, "--separate")
-    assert output.splitlines() == [f"would write {tmp_path}/trial/{name}/config.yaml" for name in (*"abc", "dealer")]
+    assert output.splitlines() == [f"would write {tmp_path}/trial/{name}/config.yaml" for name in "abc"]
     listed = dry_run(tmp_path, *line).splitlines()
     wrong = ["init", "--out", str(tmp_path / "wrong"), "--parties", "a,a"]
     dry = ended(*wrong, "--dry-run")
@@ -117,8 +118,8 @@ def test_files_between_companies(tmp_path: Path, ended: Ended) -> None:
 
 def test_set_and_fill(tmp_path: Path, ended: Ended) -> None:
     ended("init", "--out", str(tmp_path))
-    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop", "dealer")}
-    for name in ("payco", "shop"):
+    files = {name: str(tmp_path / name / "config.yaml") for name in ("payco", "shop")}
+    for name in files:
         (tmp_path / name / "data.csv").write_text("id,a\n" + "".join(f"{i},{i * i}\n" for i in range(7)))
     every = [part for file in files.values() for part in ("--config", file)]
     shown = dry_run(tmp_path, "config", "fill", *every)
@@ -160,7 +161,7 @@ def config(tmp_path: Path) -> JobConfig:
         "max_iter": 2,
         "reveal": {"assignments": ["shop"], "centroids": ["payco"]},
     }
-    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16})["payco"]
+    return make_world(tmp_path, parts, job, beam={"rows_per_shard": 16}, dealer="notary")["payco"]
 
 
 def written(config: JobConfig, folder: Path, **fields: Any) -> str:
@@ -250,6 +251,26 @@ def test_offline(tmp_path: Path, products: str) -> None:
     got = {name: outputs[name].split("would get from notary: ")[1].split(" (")[0] for name in ("payco", "shop")}
     for name, amount in got.items():
         assert f"would send {name}: {amount} (" in outputs["notary"]
+
+
+@pytest.mark.parametrize("provider", ["ot", "iknp"])
+def test_offline_without_a_dealer(tmp_path: Path, provider: str) -> None:
+    job = {"layout": "vertical", "rows": 90, "features": {"payco": 2, "shop": 1}, "clusters": 3, "products": "beaver"}
+    configs = make_configs(tmp_path, triples={"store": "october", "provider": provider}, kmeans=job)
+    outputs = {
+        name: dry_run(tmp_path, "offline", "-c", str(write_config(config, tmp_path / f"{name}.yaml")))
+        for name, config in configs.items()
+    }
+    sent, received = (
+        re.search(r"would send (.*) and get (.*) in [57] rounds", outputs[name]) for name in ("payco", "shop")
+    )
+    assert sent is not None
+    assert received is not None
+    assert sent.groups() == received.groups()[::-1]
+    for name, config in configs.items():
+        assert f"made by themselves ({provider}) for payco, shop" in outputs[name]
+        assert f"below {config.store_folder}, with a seed" in outputs[name]
+        assert ("trees: " in outputs[name]) == (provider == "ot")
 
 
 def test_offline_with_mistakes(tmp_path: Path, ended: Ended) -> None:

@@ -26,7 +26,7 @@ class Trial:
     """Configurations in a folder, and the data of both parties."""
 
     def __init__(self, folder: Path, **values: object) -> None:
-        self.files = write_configs(folder, TemplateValues(clusters=2, **values))  # type: ignore[arg-type]
+        self.files = write_configs(folder, TemplateValues(clusters=2, dealer="dealer", **values))  # type: ignore[arg-type]
         self.payco, self.shop, self.dealer = self.files
 
     def fill(self, payco: Columns = PAYCO, shop: Columns = SHOP) -> str:

@@ -44,9 +44,10 @@ def test_only_the_fields_that_differ_are_changed(trained: Path, tmp_path: Path) 
 
 
 def test_a_dealer_and_horizontal_parties(tmp_path: Path) -> None:
-    files = write_configs(tmp_path, TemplateValues(layout="horizontal"))
+    files = write_configs(tmp_path, TemplateValues(layout="horizontal", dealer="dealer"))
     for file in files:
-        write_predict_config(file, "march", None if file.parent.name == "dealer" else "march.csv", "5, 6", None)
+        data = None if file.parent.name == "dealer" else "march.csv"
+        assert "veilmeans offline --config" in write_predict_config(file, "march", data, "5, 6", None)
     jobs = [load_config(file.with_name("march.yaml")).required_kmeans for file in files]
     assert [job.rows for job in jobs] == [{"payco": 5, "shop": 6}] * 3
     assert jobs[2].data is None
@@ -59,7 +60,8 @@ def test_paths_of_the_command_are_relative_to_the_current_folder(
     line = ["config", "predict", "-c", str(trained), "--name", "may", "--data", "payco/may.csv", "--rows", "7"]
     result = CliRunner().invoke(app, [*line, "--write", "payco/p.yaml"])
     assert result.exit_code == 0, result.output
-    assert "veilmeans offline --config payco/p.yaml" in result.output
+    assert "veilmeans predict --config payco/p.yaml" in result.output
+    assert "veilmeans offline" not in result.output
     assert yaml.safe_load((trained.parent / "p.yaml").read_text())["kmeans"]["data"] == "may.csv"
 
 

@@ -43,7 +43,7 @@ def check_report(config: JobConfig, folder: Path) -> None:
     page, numbers = config.run_folder.html_report.read_text(), RunReport(config.run_folder).content
     check_page(page)
     assert str(folder) not in page
-    assert "with the dealer" in page
+    assert "making triples" in page
     assert f"<li>{numbers['iterations'][-1]['done']}<b>" in page
     assert footer(page)[:2] == [f"{len(numbers['stages'])}", f"{total_count(numbers['stages'], 'messages'):,}"]
     peer = next(name for name in FEATURES if name != config.party)

@@ -81,7 +81,7 @@ def vertical(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
 
 @pytest.fixture(scope="module")
 def horizontal() -> Fitted:
-    model = VeilKMeans(K, layout="horizontal", init=START, max_iter=ITERATIONS, verbose=1)
+    model = VeilKMeans(K, layout="horizontal", init=START, max_iter=ITERATIONS, dealer=True, verbose=1)
     data = {"north": values(3)[:50], "south": pd.DataFrame(values(3)[50:])}
     return fitted(model, data, values(3), 0)
 
@@ -147,9 +147,8 @@ def test_a_fit_has_reports_and_folders_of_the_parties(vertical: Fitted) -> None:
 
 def test_each_party_has_only_its_own_data_and_keys(vertical: Fitted) -> None:
     home = vertical.model.folder / "fit-1"
-    assert sorted(file.name for file in home.rglob("*.key")) == ["bank.key", "dealer.key", "shop.key"]
+    assert sorted(file.name for file in home.rglob("*.key")) == ["bank.key", "shop.key"]
     assert pa.parquet.read_schema(home / "shop" / "data.parquet").names == ["visits", "spent"]
-    assert not list((home / "dealer").glob("data*"))
     opened = pa.parquet.read_schema(vertical.model.run_folder("shop") / "centroids.parquet").names
     assert opened == ["cluster", "visits", "spent"]
 
@@ -165,7 +164,7 @@ def test_a_clone_is_unfitted_and_has_the_same_parameters(vertical: Fitted) -> No
 
 def test_a_party_s_own_error_reaches_the_caller() -> None:
     """A bound that leaves no room for products is refused by the parties, not by the estimator."""
-    with pytest.raises(VeilmeansError, match=r"(party_a|party_b|dealer) .*kmeans\.normalise\.bound"):
+    with pytest.raises(VeilmeansError, match=r"(party_a|party_b) .*kmeans\.normalise\.bound"):
         VeilKMeans(2, normalise="none", bound=2.0**50).fit(values(2))
 
 

@@ -38,7 +38,7 @@ run_parties(Path(sys.argv[1]), "offline", ("payco", "shop"))
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Path:
-    write_trial(tmp_path, TemplateValues())
+    write_trial(tmp_path, TemplateValues(dealer="dealer"))
     addresses = free_addresses(MEMBERS)
     set_fields({tmp_path / name / CONFIG: {**addresses[name], "kmeans.rows": 100} for name in MEMBERS})
     return tmp_path

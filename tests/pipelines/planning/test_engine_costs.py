@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from support.fixed_values import COSTS
 from veilmeans.crypto.he import multiexp
 from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters, group_rows
+from veilmeans.crypto.lattice.product_shape import ProductShape
 from veilmeans.pipelines.planning.engine_costs import OperationCosts, OwnedMatrix, estimate_costs
 from veilmeans.pipelines.planning.engine_selection import ENGINES, EngineSelection, select_engines
 
@@ -214,3 +215,53 @@ def test_estimated_multiplications_are_about_those_that_are_made(
     CountedResidue.made = 0
     multiexp.column_products(matrix, [CountedResidue()] * rows, modulus, bits)
     assert CountedResidue.made / 2 < multiexp.column_multiplications(columns, uses, bits) < 2 * CountedResidue.made
+
+
+# Without a dealer.
+def test_a_dealer_counts_as_nothing() -> None:
+    estimates = estimate_costs(matrix_of(10**4, 32, 5), 5, 2, 10, COSTS)
+    assert not any(each.offline_seconds or each.offline_sent for by in estimates.values() for each in by.values())
+
+
+def test_enc_u_counts_once_a_run_and_the_responses_in_each_iteration() -> None:
+    """The figures of docs/offline.md for one shard of 10^5 rows and 32 columns, updates of k − 1 outputs."""
+    few, many = (
+        estimate_costs(matrix_of(10**5, 32, 5), 5, 2, t, COSTS, rows_per_shard=10**5, dealt=False) for t in (1, 10)
+    )
+    for product, operand, response in (("distance", 94.9e6, 4.5e6), ("update", 99.1e6, 0.33e6)):
+        once, shared = few[product]["beaver"], many[product]["beaver"]
+        assert once.offline_sent == pytest.approx(operand + response, rel=0.01)
+        assert shared.offline_sent == pytest.approx(operand / 10 + response, rel=0.01)
+        assert shared.offline_seconds < once.offline_seconds
+        assert replace(shared, offline_seconds=0, offline_sent=0).bytes == once.bytes
+
+
+def test_offline_bytes_are_those_of_the_lattice_messages() -> None:
+    """Three shards, the last one smaller, to each of two peers; a shard's operand does not depend on its number."""
+    rows, columns, k, shard = 20_000, 3, 4, 8_192
+    estimates = estimate_costs(matrix_of(rows, columns, k), k, 3, 1, COSTS, rows_per_shard=shard, dealt=False)
+    shape = ProductShape(shard, columns, k, transposed=False)
+    whole = 2 * rows / shard * (shape.operand_bytes + shape.response_bytes)
+    assert estimates["distance"]["beaver"].offline_sent == pytest.approx(whole, abs=1)
+
+
+def test_blinds_count_for_he_without_a_dealer() -> None:
+    matrix = matrix_of(1000, 30, 5)
+    he = estimate_costs(matrix, 5, 2, 10, COSTS, dealt=False)["distance"]["he"]
+    assert he.offline_seconds == pytest.approx((30 + 1000) * matrix.distance.packs * COSTS.blinding)
+    assert he.offline_sent == 0
+
+
+def test_he_is_selected_where_enc_u_takes_longer() -> None:
+    """Sparse one-hot rows on a slow link: with a dealer the masked matrix is cheaper, without one Enc(U) is not."""
+    matrix, slow = matrix_of(10**4, 400, 4, 2, magnitude=0), replace(COSTS, rate=2.5e6)
+    dealt, made = (select_engines(matrix, 4, 2, 10, slow, dealt=each) for each in (True, False))
+    assert "beaver" in dealt.engines
+    assert made.engines == ("he", "he")
+
+
+def test_beaver_is_not_selected_if_enc_u_of_a_shard_is_too_large_for_a_message() -> None:
+    matrix = matrix_of(65_536, 67, 5)
+    assert select_engines(matrix, 5, 2, 10, COSTS).beaver_excluded is None
+    assert select_engines(matrix, 5, 2, 10, COSTS, dealt=False).beaver_excluded
+    assert select_engines(matrix, 5, 2, 10, COSTS, 32_768, dealt=False).beaver_excluded is None

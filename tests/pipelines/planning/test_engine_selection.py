@@ -8,19 +8,25 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from support.fixed_values import fix_costs
 from support.parties import make_configs
 from veilmeans.pipelines.planning import engine_selection
 from veilmeans.pipelines.planning.engine_costs import OperationCosts
-from veilmeans.pipelines.planning.engine_selection import agree_on_engines, announced_costs, select_all_engines
+from veilmeans.pipelines.planning.engine_selection import (
+    agree_on_engines,
+    announced_costs,
+    own_costs,
+    select_all_engines,
+)
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.reporting.plan_table import show_plan
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, requested_engines
-from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.config import JobConfig, LinkConfig, LinkShape
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import Terms
 
 QUICK = OperationCosts(
-    multiplication=2e-6, packed_value=2e-5, decryption=2e-4, conversion=5e-7, dense_multiply_add=2e-10,
+    multiplication=2e-6, packed_value=2e-5, decryption=2e-4, conversion=5e-7, blinding=6e-5, dense_multiply_add=2e-10,
     sparse_multiply_add=1e-9, word=1e-9, rate=125e6, round_trip=5e-4,
 )  # fmt: skip
 BEAVER, HE = ("beaver", "beaver"), ("he", "he")
@@ -40,9 +46,11 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return parties
 
 
-def configs(folder: Path, width: int = 300, rows: int = 20_000, **fields: Any) -> dict[str, JobConfig]:
+def configs(
+    folder: Path, width: int = 300, rows: int = 20_000, dealer: str | None = "dealer", **fields: Any
+) -> dict[str, JobConfig]:
     job = {"layout": "vertical", "rows": rows, "features": {"payco": width, "shop": 3}, "clusters": 4, **fields}
-    return make_configs(folder, dealer="dealer", triples={"store": "store"}, kmeans=job)
+    return make_configs(folder, dealer=dealer, triples={"store": "store"}, kmeans=job)
 
 
 def agreed_engines(members: dict[str, JobConfig]) -> dict[str, tuple[tuple[str, ...], ...]]:
@@ -110,3 +118,23 @@ def test_a_plan_measures_nothing_if_no_engine_depends_on_costs(tmp_path: Path, m
     engines = plan_ahead(configs(tmp_path, width=64)["payco"]).engines
     assert {(each.engine, *each.estimates) for each in engines} == {("beaver",)}
     assert measured == []
+
+
+def test_without_a_dealer_costs_are_measured_where_enc_u_may_decide(tmp_path: Path, measured: list[str]) -> None:
+    """62 bytes a column against one ciphertext of 256 bytes in each of ten iterations."""
+    assert set(agreed_engines(configs(tmp_path / "41", width=41, dealer=None)).values()) == {(BEAVER, BEAVER)}
+    assert measured == []
+    agreed_engines(configs(tmp_path / "42", width=42, dealer=None))
+    assert sorted(measured) == ["payco", "shop"]
+    many = {"rows": 70_000, "max_iter": 100}  # Enc(U) of a shard is too large for a message
+    assert agreed_engines(configs(tmp_path / "67", width=67, dealer=None, **many))["shop"] == (HE, BEAVER)
+
+
+def test_the_link_is_the_agreed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that which one party simulates."""
+    fix_costs(monkeypatch)
+    config = configs(tmp_path)["payco"]
+    shaped = config.exchange.model_copy(update={"shape": LinkShape(rate_mbps=1, round_trip_ms=100)})
+    config = config.model_copy(update={"exchange": shaped, "link": LinkConfig(rate_mbps=8, round_trip_ms=3)})
+    costs = own_costs(config)
+    assert (costs.rate, costs.round_trip) == (1e6, 3e-3)

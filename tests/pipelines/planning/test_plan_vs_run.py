@@ -17,6 +17,7 @@ from support.parties import NAMES, write_config
 from support.run_results import file_contents
 from support.worlds import (
     BOTH,
+    DEALER,
     World,
     blobs,
     changed_config,
@@ -38,13 +39,13 @@ ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
 
 def vertical(folder: Path) -> World:
     parts = tables(blobs(41, 5), list("abcde"), [2], axis=1)
-    return make_world(folder, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB})
+    return make_world(folder, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB}, dealer=DEALER)
 
 
 def horizontal(folder: Path) -> World:
     parts = tables(blobs(41, 3), list("abc"), [17], axis=0)
     job = {"layout": "horizontal", "normalise": {"aggregate": True}, "reveal": ALL_RESULTS, "tol": 1e-9, **JOB}
-    return make_world(folder, parts, job)
+    return make_world(folder, parts, job, dealer=DEALER)
 
 
 def three_parties(folder: Path) -> World:
@@ -57,7 +58,7 @@ def three_parties(folder: Path) -> World:
         **PLUS_PLUS,
         "starts": 2,
     }
-    return make_world(folder, parts, job, beam={"rows_per_shard": 17})
+    return make_world(folder, parts, job, beam={"rows_per_shard": 17}, dealer=DEALER)
 
 
 def stage_by_stage(folder: Path) -> World:
@@ -72,7 +73,7 @@ def stage_by_stage(folder: Path) -> World:
         **JOB,
         **PLUS_PLUS,
     }
-    world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3})
+    world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3}, dealer=DEALER)
     return world.altered("payco", beam={"rounds": "stages"})
 
 

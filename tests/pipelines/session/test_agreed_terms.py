@@ -173,6 +173,7 @@ STORE: dict[str, tuple[Change, str, str]] = {
     "kmeans.rows": (with_job(rows=6000), "5", "6,000"),
     "triples.runs": (with_triples(runs=3), "1", "3"),
     "triples.iterations": (with_triples(iterations=20), "1", "20"),
+    "triples.provider": (with_triples(provider="iknp"), "dealer", "iknp"),
 }
 
 

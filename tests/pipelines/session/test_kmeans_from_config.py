@@ -198,18 +198,19 @@ OTHERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("link", "method", "radices", "most"),
+    ("dealer", "link", "method", "radices", "most"),
     [
-        (LinkConfig(), "pairs", (3, 3, 4), 210e6),
-        (LinkConfig(rate_mbps=20, round_trip_ms=40), "tree", (4, 4, 2), 150e6),
+        ("notary", LinkConfig(), "pairs", (3, 3, 4), 210e6),
+        ("notary", LinkConfig(rate_mbps=20, round_trip_ms=40), "tree", (4, 4, 2), 150e6),
+        (None, LinkConfig(), "tree", (2, 2, 2, 2, 2), 170e6),
     ],
 )
-def test_the_assignment_follows_the_link_and_many_rows_need_few_bytes(
-    link: LinkConfig, method: str, radices: tuple[int, ...], most: float
+def test_the_assignment_follows_provider_and_link_and_many_rows_need_few_bytes(
+    dealer: str | None, link: LinkConfig, method: str, radices: tuple[int, ...], most: float
 ) -> None:
     """Ten iterations of 10^5 rows, 2 columns, 5 clusters, both ways."""
-    job = config_for(vertical(100_000, (1, 1), 65_536), 5, products="beaver").model_copy(update={"link": link})
-    kmeans = kmeans_steps(job)
+    job = config_for(vertical(100_000, (1, 1), 65_536), 5, products="beaver")
+    kmeans = kmeans_steps(job.model_copy(update={"link": link, "dealer": dealer}))
     assert (kmeans.assignment.method, kmeans.assignment.radices) == (method, radices)
     traced = trace_job(kmeans)
     iteration = [step for step in traced.steps if step.when == "iteration"]

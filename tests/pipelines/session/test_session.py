@@ -1,13 +1,16 @@
 """The frame of every job: bindings, farewells, and a storage that cannot be used."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support.parties import InMemoryExchange, make_configs
 from support.small_kmeans import job_of
+from veilmeans.io.exchange import connections
 from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.pipelines.offline import run_offline
 from veilmeans.pipelines.session.session import (
     FAREWELL,
@@ -18,7 +21,7 @@ from veilmeans.pipelines.session.session import (
 )
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import PeerError, StorageError
+from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
 from veilmeans.schemas.message import MessageKey
 
 Configs = dict[str, JobConfig]
@@ -68,6 +71,28 @@ def test_a_party_is_finished_when_all_its_peers_have_said_farewell(configs: Conf
 def test_a_party_that_waits_in_vain_names_its_peer(configs: Configs) -> None:
     with pytest.raises(PeerError, match="shop"):
         run_offline(configs["payco"])
+
+
+def test_a_refusal_that_comes_as_soon_as_the_gateway_is_open_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an earlier attempt is."""
+    config = make_configs(tmp_path, 2)["payco"]
+    key = MessageKey(Address(config.run, 0, "any", 0), "shop", "payco")
+
+    class Attacked(Gateway):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            if attacks:
+                self.inbox.refuse(config.run, RefusedError("shop lied at once"))
+
+    monkeypatch.setattr(connections, "Gateway", Attacked)
+    attacks = True
+    with open_session(config) as exchange, pytest.raises(RefusedError, match="shop lied at once"):
+        exchange.get(key, timeout=0.0)
+    attacks = False
+    with open_session(config) as exchange, pytest.raises(PeerError):
+        exchange.get(key, timeout=0.0)
 
 
 def test_a_storage_that_is_a_file_is_refused(configs: Configs, tmp_path: Path) -> None:

@@ -170,6 +170,11 @@ def change_number(file: Path) -> None:
     file.write_text(json.dumps({**key, name: f"{int(key[name], 16) + 1:x}"}))
 
 
+def flip_bit(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "missing": Path.unlink,
     "truncated": truncate,
@@ -178,9 +183,10 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "a number": partial(replace_text, "7"),
     "without g": remove_field,
     "another number": change_number,
+    "a bit flipped": flip_bit,
 }
 CASES = [(file, how) for file in ("cipher.key", "cipher.shop.pub") for how in DAMAGE]
-CASES += [("cipher.seed", how) for how in ("missing", "truncated", "empty")]
+CASES += [("cipher.seed", how) for how in ("missing", "truncated", "empty", "a bit flipped")]
 
 
 @pytest.mark.parametrize(("file", "how"), CASES)

@@ -13,7 +13,7 @@ from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
@@ -22,6 +22,7 @@ from veilmeans.transforms.offline.dealer import (
     ReceiveShards,
     dealer_seeds,
     delete_dealer_seeds,
+    make_dealer_seed,
     receive_seed,
     send_seeds,
 )
@@ -111,16 +112,29 @@ def test_the_last_party_alone_receives_corrections(configs: dict[str, JobConfig]
 
 def test_seeds_belong_to_a_store_and_are_readable_by_the_dealer_alone(configs: dict[str, JobConfig]) -> None:
     config = configs[DEALER]
+    make_dealer_seed(config)
     seeds = dealer_seeds(config)
+    make_dealer_seed(config)
+    assert dealer_seeds(config) == seeds
     file = config.run_folder.dealer_seed
     assert file_mode(file) == 0o600
     assert len({*seeds, file.read_bytes()}) == 3
     other_store = config.model_copy(update={"run": "store-november"})
     other_store.run_folder.path.mkdir()
+    make_dealer_seed(other_store)
     assert not set(dealer_seeds(other_store)) & set(seeds)
     delete_dealer_seeds(config)
     delete_dealer_seeds(config)
     assert not file.exists()
+
+
+@pytest.mark.usefixtures("exchange")
+def test_a_worker_that_does_not_see_the_seed_makes_none(configs: dict[str, JobConfig]) -> None:
+    """Its corrections would fit no seed that a party has."""
+    config = configs[DEALER]
+    with pytest.raises(StorageError, match=str(config.run_folder.dealer_seed)):
+        DealShards(config, one_product(), MANIFEST.store).setup()
+    assert not config.run_folder.dealer_seed.exists()
 
 
 SEED = {"seed": np.arange(32, dtype=np.uint8)}

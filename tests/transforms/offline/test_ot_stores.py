@@ -1,5 +1,6 @@
 """Runs whose triple store was made by oblivious transfer, and the OTs and bits that comparisons need."""
 
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from support.ot_stores import ot_stores, run_with_stores
 from support.parties import reconstruct, share_states
 from veilmeans.crypto import bits
 from veilmeans.crypto.ot.kinds.bit_correlations import group_program
+from veilmeans.crypto.ot.kinds.shared_programs import compile_shared
 from veilmeans.transforms.offline.ot_setup import Provider
 from veilmeans.transforms.primitives.all_pairs import AllPairs, all_pairs, choice
 from veilmeans.transforms.primitives.carry_groups import levels
@@ -20,35 +22,37 @@ PROVIDERS: tuple[Provider, ...] = ("ot", "iknp")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_products_and_truncation(tmp_path: Path, provider: Provider) -> None:
+@pytest.mark.parametrize("parties", [2, 3])
+def test_products_and_truncation(tmp_path: Path, provider: Provider, parties: int) -> None:
     x, y = [3 << 20, -(5 << 20), 0, (1 << 40) - 1], [7 << 20, 9 << 20, -(1 << 20), 1 << 10]
     values = {"x": np.array(x, np.int64).view(np.uint64), "y": np.array(y, np.int64).view(np.uint64)}
     protocol = multiply("x", "y", "z") + truncate(Truncation("z", 20))
-    shards = share_states(values, 2)
+    shards = share_states(values, parties)
     states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
     result = reconstruct(states, 0, "z").view(np.int64)
     assert {int(r) - (a * b >> 20) for r, a, b in zip(result, x, y, strict=True)} <= {0, 1}
 
 
 @pytest.mark.parametrize("radices", [(1, 2, 2, 2, 2, 2), (2, 2, 2, 2, 2), (3, 3, 4), (2, 4, 4)])
-def test_comparisons(tmp_path: Path, radices: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("parties", [2, 3])
+def test_comparisons(tmp_path: Path, radices: tuple[int, ...], parties: int) -> None:
     rng = np.random.default_rng(1)
     edges = [0, 1, -1, 2**31 - 1, -(2**31), 2**30, -(2**30)]
     x = np.array([*edges, *rng.integers(-(2**31), 2**31, 150)], np.int64)
-    protocol = sign(Comparison("x", "b", 32, radices=radices), 2)
-    shards = share_states({"x": x.view(np.uint64)}, 2)
+    protocol = sign(Comparison("x", "b", 32, radices=radices), parties)
+    shards = share_states({"x": x.view(np.uint64)}, parties)
     states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path))
-    packed = states[0][0]["b"] ^ states[1][0]["b"]
+    packed = reduce(np.bitwise_xor, (state[0]["b"] for state in states))
     assert (bits.unpack(packed, len(x)) == (x < 0)).all()
 
 
-@pytest.mark.parametrize("k", [3, 5])
-def test_all_pairs_with_ties(tmp_path: Path, k: int) -> None:
+@pytest.mark.parametrize(("k", "parties"), [(3, 2), (5, 2), (4, 3), (3, 4)])
+def test_all_pairs_with_ties(tmp_path: Path, k: int, parties: int) -> None:
     rows = np.random.default_rng(k).integers(0, 3, (k, 200)).astype(np.uint64)
-    protocol = all_pairs(AllPairs("d", "c", 32, radices=(2, 2, 2, 2, 2)), k, 2)
-    shards = share_states({"d": rows}, 2)
+    protocol = all_pairs(AllPairs("d", "c", 32, radices=(2, 2, 2, 2, 2)), k, parties)
+    shards = share_states({"d": rows}, parties)
     states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path))
-    positions = bits.unpack_rows(states[0][0]["c"] ^ states[1][0]["c"], rows.shape[1])
+    positions = bits.unpack_rows(reduce(np.bitwise_xor, (state[0]["c"] for state in states)), rows.shape[1])
     assert (positions == (np.arange(k)[:, None] == rows.argmin(0))).all()
 
 
@@ -76,3 +80,34 @@ def test_what_the_choice_of_all_pairs_costs(k: int, cots: int, most: int) -> Non
     (groups,) = choice(k).groups
     program = group_program(groups.masks, groups.sums, False, 0)
     assert (len(program.steps), program.sent_bits) <= (cots, most)
+
+
+@pytest.mark.parametrize(
+    ("radices", "entries", "free", "messages"),
+    [
+        ((1, 2, 2, 2, 2, 2), 87, 87, 1),
+        ((1, 2, 2, 2, 4), 94, 84, 3),
+        ((2, 2, 2, 2, 2), 102, 42, 2),
+        ((3, 3, 4), 234, 19, 3),
+        ((4, 8), 645, 9, 7),
+    ],
+)
+def test_what_a_comparison_of_more_than_two_parties_costs(
+    radices: tuple[int, ...], entries: int, free: int, messages: int
+) -> None:
+    """The table in `shared_programs`: 61 OTs for each ordered pair, however the bits are grouped."""
+    groups = [group for level in levels(31, radices) for group in level if not group.passes]
+    programs = [(group.count, compile_shared(group.products().sums)) for group in groups]
+    assert sum(count * len(program.steps) for count, program in programs) == 61
+    assert sum(count * program.sent_bits(free=False) for count, program in programs) == entries
+    assert entries - sum(count * program.sent_bits(free=True) for count, program in programs) == free
+    assert max(program.messages for _, program in programs) == messages
+
+
+@pytest.mark.parametrize(("k", "cots", "entries", "messages"), [(3, 1, 2, 1), (5, 6, 44, 3), (7, 15, 342, 5)])
+def test_what_the_choice_of_more_than_two_parties_costs(k: int, cots: int, entries: int, messages: int) -> None:
+    """An entry for each product: none is computed twice."""
+    (groups,) = choice(k).groups
+    program = compile_shared(groups.sums)
+    assert (len(program.steps), program.sent_bits(free=False), program.messages) == (cots, entries, messages)
+    assert entries == len(groups.sums)

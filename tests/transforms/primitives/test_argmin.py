@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from support.primitive_checks import PARTIES, run_on_shares
 from support.transcripts import InStepRun, seeds_of
 from veilmeans.crypto import bits
-from veilmeans.transforms.primitives.argmin import METHODS, Argmin, Method, argmin, argmin_cost, choose_argmin
+from veilmeans.transforms.primitives.argmin import METHODS, Argmin, Method, argmin
+from veilmeans.transforms.primitives.argmin_choice import argmin_cost, choose_argmin
 from veilmeans.transforms.primitives.compare import choose_radices
 
 LAN, WAN = (125e6, 0.5e-3), (2.5e6, 40e-3)

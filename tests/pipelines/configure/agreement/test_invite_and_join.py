@@ -2,31 +2,22 @@
 
 import json
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.companies import ADDRESS, Company, changed_file, resigned_file, several_companies, two_companies
+from support.companies import ADDRESS, Company, changed_file, refused, resigned_file, several_companies, two_companies
 from support.error_sentence import error_sentence
 from support.parties import file_mode
 from veilmeans.crypto.certificates import make_identity
 from veilmeans.io.exchange.connections import load_peer_certificates
 from veilmeans.pipelines.configure.agreement.shared_terms import terms_of
 from veilmeans.pipelines.configure.agreement.signed_file import Member, read_signed
-from veilmeans.schemas.errors import CertificateError, ConfigError, InputError, RefusedError, VeilmeansError
+from veilmeans.schemas.errors import CertificateError, ConfigError, InputError
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
-
-
-def refused(company: Company, call: Callable[[], object], kind: type[VeilmeansError] = RefusedError) -> str:
-    """The sentence of a refusal after which all files are as they were."""
-    before = company.everything()
-    sentence = error_sentence(call, kind)
-    assert company.everything() == before
-    return sentence
 
 
 @pytest.fixture

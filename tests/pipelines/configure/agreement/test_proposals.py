@@ -1,13 +1,12 @@
 """Changes of what was agreed: by consent of all, or not at all."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.companies import Company, changed_file, resigned_file, several_companies, two_companies
+from support.companies import Company, changed_file, refused, resigned_file, several_companies, two_companies
 from support.error_sentence import error_sentence
 from veilmeans.crypto.certificates import make_identity
 from veilmeans.io.exchange.connections import load_peer_certificates
@@ -15,18 +14,10 @@ from veilmeans.pipelines.cli import agreement_commands as commands
 from veilmeans.pipelines.configure.agreement.shared_terms import terms_of
 from veilmeans.pipelines.configure.config_advice import advise
 from veilmeans.pipelines.configure.party_keys import make_keys
-from veilmeans.schemas.errors import CertificateError, ConfigError, HandshakeError, RefusedError, VeilmeansError
+from veilmeans.schemas.errors import CertificateError, ConfigError, HandshakeError
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 Pair = tuple[Company, Company]
-
-
-def refused(company: Company, call: Callable[[], object], kind: type[VeilmeansError] = RefusedError) -> str:
-    """The sentence of a refusal after which all files are as they were."""
-    before = company.everything()
-    sentence = error_sentence(call, kind)
-    assert company.everything() == before
-    return sentence
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from veilmeans.pipelines.configure.agreement.signed_file import (
     Invitation,
     Member,
     expiry,
-    printable,
     read_signed,
     sign_file,
 )
-from veilmeans.schemas.errors import RefusedError, VeilmeansError
+from veilmeans.schemas.errors import RefusedError, VeilmeansError, printable
 
 PAYCO = make_identity("payco", 2)
 BODY = Invitation(
