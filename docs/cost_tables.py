@@ -151,7 +151,9 @@ def _over(over: Over) -> str:
 
 def _when(step: JobStep) -> str:
     later = {"later": "each iteration but the first", "last": "after the last iteration"}
-    return {"once": "once", "iteration": "each iteration", "end": "at the end", **later}[step.when]
+    return {"once": "once", "iteration": "each iteration", "end": "at the end", "seed": "k − 1 times", **later}[
+        step.when
+    ]
 
 
 OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
@@ -165,6 +167,14 @@ OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "vertical, `outliers.during_training`": (
         {"outliers": {"fraction": 0.01, "during_training": True}, "reveal": {"outliers": PARTIES}},
         ("assign", "outliers", "threshold", "weigh", "update"),
+    ),
+    "vertical, `init.method: k-means++`": (
+        {"init": {"method": "k-means++"}},
+        tuple(f"seed-{name}" for name in ("distance", "norms", "draw", "nearest", "limit", "choose", "update")),
+    ),
+    "vertical, `starts: 5`": (
+        {"starts": 5},
+        ("distance", "assign", "update", "start-norms", "start-choose", "start-take", "start-counts"),
     ),
 }
 """Jobs that have other steps than the first example, and which."""

@@ -251,7 +251,7 @@ def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: TracedJob, ma
 
 def _over_shards(config: JobConfig, plan: TracedJob, manifest: Manifest, work: StoreWork, what: str) -> None:
     """Work on the shards of all iterations of all runs of the store."""
-    shards = list(product(range(manifest.runs), range(manifest.iterations), range(plan.store_shards)))
+    shards = list(product(range(manifest.runs), plan.store_iterations(manifest.iterations), range(plan.store_shards)))
     start = time.perf_counter()
     with counting_shards(what, len(shards)):
         stages = run_store_work(config, kmeans_steps(config, manifest.engines), work, shards)

@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
-prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ iterations, each with a
-checkpoint ─▶ [final assignment, outliers, inertia] ─▶ reveal
+prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++] ─▶ iterations, each
+with a checkpoint ─▶ [best start, final assignment, outliers, inertia] ─▶ reveal
 """
 
 import logging
@@ -20,12 +20,21 @@ from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import drop_messages, newest_checkpoint
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
-from veilmeans.transforms.kmeans.iteration import follow_last, mask_operands, write_first_centroids
+from veilmeans.transforms.kmeans.iteration import (
+    choose_centroid,
+    choose_start,
+    follow_last,
+    mask_operands,
+    write_first_centroids,
+    write_first_seeds,
+)
 from veilmeans.transforms.kmeans.party_state import (
+    ALL_SEEDS,
     FINISHED,
     PartyJob,
     by_columns,
     checkpoints_of,
+    drop_seeds,
     finish_training,
     first_checkpoint,
 )
@@ -50,12 +59,20 @@ def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
     start = time.perf_counter()
     log.info("agreed with %s; running on %s", ", ".join(config.peers), config.beam.runner)
     operand = job.steps.operand
+    report, here = RunReport(config.run_folder), BareExecutor(job, context, StageCosts())
     masked = {} if operand is None else run_description(config, job, partial(mask_operands, operand))
     share = initial_centroids_share(ready.job, job.steps.layout, config.me, prepared)
     first = in_memory(*by_columns(job.steps, "mu", share).values())
-    checkpoint = first_checkpoint(own_sum_of_squares(prepared))
-    write_first_centroids(first, checkpoint, BareExecutor(job, context, StageCosts()))
-    RunReport(config.run_folder).add(time.perf_counter() - start, masked)
+    report.add(time.perf_counter() - start, masked)
+    if job.steps.seeding is not None:
+        write_first_seeds(first, here)
+        first = ALL_SEEDS
+        for iteration in range(-job.steps.seeding.times, 0):
+            start = time.perf_counter()
+            describe = partial(choose_centroid, job.steps.seeding)
+            report.add(time.perf_counter() - start, run_description(config, job.at_iteration(iteration), describe))
+    write_first_centroids(first, first_checkpoint(own_sum_of_squares(prepared)), here)
+    drop_seeds(context)
 
 
 def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
@@ -78,16 +95,19 @@ def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: Encod
             else:
                 report.add(time.perf_counter() - begin, stages)
             progress.report_done(done, bytes_sent(stages))
-    _finish(config, job.after_last(done), report)
+    _finish(config, job, done, report)
     return done
 
 
-def _finish(config: JobConfig, last: PartyJob, report: RunReport) -> None:
+def _finish(config: JobConfig, job: PartyJob, done: int, report: RunReport) -> None:
     """Do what follows the last iteration, unless that was done before."""
+    last = job.after_last(done)
     context = last.context.open()
     if not last.steps.ends_with_more or FINISHED in checkpoints_of(context).read(context.iteration):
         return
-    begin = time.perf_counter()
-    stages = run_description(config, last, partial(follow_last, last.steps))
+    begin, stages = time.perf_counter(), dict[str, dict[str, int]]()
+    if job.steps.starts > 1:
+        stages |= run_description(config, job.choosing_start(done), partial(choose_start, job.steps))
+    stages |= run_description(config, last, partial(follow_last, last.steps))
     finish_training(last, context)
     report.add(time.perf_counter() - begin, stages)

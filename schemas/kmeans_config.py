@@ -86,9 +86,10 @@ class NormaliseConfig(ConfigSection):
 class InitConfig(ConfigSection):
     """The initial centroids."""
 
-    method: Annotated[Literal["random", "indices", "local"], AGREED_IN_TRAINING] = "indices"
+    method: Annotated[Literal["random", "indices", "local", "k-means++"], AGREED_IN_TRAINING] = "indices"
     """random: values drawn from the seed; indices: k rows drawn from the seed, or those in indices; local: each party's
-    own plaintext k-means"""
+    own plaintext k-means; k-means++: a row drawn from the seed, and k − 1 rows chosen secretly, each with a probability
+    proportional to its squared distance to those before; the triple store is made for it, and nothing is opened"""
     seed: Annotated[int, AGREED_IN_TRAINING] = Field(0, ge=0, lt=1 << 63, description="public seed")
     indices: Annotated[tuple[Annotated[int, Field(ge=0)], ...] | None, AGREED_IN_TRAINING] = None
     """method indices: k rows, counted from 0 (horizontal: over all parties' rows in their order)"""
@@ -212,6 +213,10 @@ class KMeansConfig(ConfigSection):
     tol: Annotated[NonNegative, AGREED_IN_TRAINING] = 1e-4
     """stop when the squared movement of all centroids is below this in sum; 0: never stop early, and nothing is opened
     for it"""
+    starts: Annotated[int, AGREED_IN_TRAINING] = Field(1, ge=1, le=32)
+    """starts, each from initial centroids of its own, in the same rounds; the one of the least inertia is chosen on
+    shares: nobody learns which it is, or the others' inertia. A run stops when the centroids of all starts together
+    moved by less than tol"""
     final_assignment: Annotated[bool, AGREED_IN_TRAINING] = True
     """after the last iteration, assign all rows once more, to the final centroids: clusters are then as a prediction of
     the same rows finds them; false: clusters as the last iteration assigned them, before it moved the centroids"""
@@ -295,6 +300,21 @@ class KMeansConfig(ConfigSection):
         return self.predict is None and self.outliers is not None and self.outliers.during_training
 
     @property
+    def trained_starts(self) -> int:
+        """The number of starts of a training; a prediction has the best one."""
+        return self.starts if self.predict is None else 1
+
+    @property
+    def trained_clusters(self) -> int:
+        """The number of clusters of all starts."""
+        return self.clusters * self.trained_starts
+
+    @property
+    def seeds(self) -> int:
+        """The number of centroids that k-means++ chooses: all but the first."""
+        return self.clusters - 1 if self.predict is None and self.init.method == "k-means++" else 0
+
+    @property
     def assigns_finally(self) -> bool:
         """True if rows are assigned once more after the last iteration of a training."""
         return self.final_assignment and self.predict is None
@@ -330,9 +350,15 @@ class KMeansConfig(ConfigSection):
             raise ValueError("final_assignment: must be true, because scores and outliers are by the final centroids")
         if self.reveal.inertia and self.trims:
             raise ValueError("reveal.inertia: must be empty, because centroids are no means with during_training")
+        if self.starts > 1 and self.trims:
+            raise ValueError("starts: must be 1, because centroids are no means with outliers.during_training")
 
     def _check_init(self) -> None:
         total, indices = self.total_rows, self.init.indices
+        if self.starts > 1 and indices is not None:
+            raise ValueError("starts: must be 1, because init.indices names the rows of one start")
+        if self.starts > 1 and not self.final_assignment:
+            raise ValueError("final_assignment: must be true, because rows are assigned to the best of several starts")
         if self.clusters > total:
             raise ValueError(f"clusters: {self.clusters:,} clusters of {total:,} rows are not possible")
         if indices is not None:

@@ -47,7 +47,8 @@ class MessageKey:
             raise RefusedError("malformed message key: it is not a list of six values") from None
         if not all(isinstance(name, str) and NAME.fullmatch(name) for name in (run, stage, sender, recipient)):
             raise RefusedError("malformed message key: a name in it is not allowed")
-        if not all(type(number) is int and 0 <= number < 2**62 for number in (iteration, shard)):
+        lowest = (iteration, -(2**62)), (shard, 0)  # the iterations of k-means++ are below 0
+        if not all(type(number) is int and least <= number < 2**62 for number, least in lowest):
             raise RefusedError("malformed message key: a number in it is not allowed")
         return cls(Address(run, iteration, stage, shard), sender, recipient)
 

@@ -17,6 +17,9 @@ ASSIGNMENTS = "assignments"  # shares of the one-hot rows, as an iteration assig
 CENTROIDS = "centroids"  # shares of the centroids; by iteration and column shard
 ENCRYPTED = "encrypted"  # the peers' encrypted centroids; by iteration and column shard
 OPERANDS = "operands"  # the peers' masked matrices; by row shard
+CHOSEN = "chosen"  # shares of the best start's centroids, where there were several starts; by column shard
+SEEDS = "seeds"  # shares of the centroids that k-means++ has chosen; by their number and column shard
+SEED_WEIGHTS = "seed-weights"  # shares of the rows' weights in k-means++; by the number of centroids and row shard
 OPENED = "opened"  # each row's cluster, opened to this party; by row shard
 OPENED_SCORES = "opened-scores"  # scores and outliers, opened to this party; by row shard
 SCORES = "scores"  # shares of the rows' scores, and of which are outliers; by iteration and row shard
@@ -106,6 +109,10 @@ class RunFolder(Folder):
     def shard_numbers(self, kind: str) -> list[int]:
         """The shards of which arrays of one kind are kept, ascending."""
         return _numbers(self.shares(kind), ".arrow")
+
+    def final_centroids(self, iterations: int) -> str:
+        """The kind of the centroids after the last of so many iterations: of the best start, if one was chosen."""
+        return CHOSEN if self.shard_numbers(CHOSEN) else f"{CENTROIDS}/{iterations}"
 
     dropped = _Name("collected")  # the iteration before which the messages of this run were dropped from the inbox
     finished = _Name("finished.json")  # the facts about a run after its iterations, for a later prediction or opening

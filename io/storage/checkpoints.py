@@ -6,6 +6,8 @@
   scores/8/3.arrow        shares of the rows' distances to the final centroids, after seven iterations
   operands/3.arrow        the peers' masked matrices of row shard 3, sent once per run
   encrypted/7/0.arrow     the peers' encrypted centroids of column shard 0, while the eighth iteration lasts
+  seeds/2/0.arrow         shares of the third centroid that k-means++ has chosen, column shard 0; until checkpoint 0
+  seed-weights/2/3.arrow  shares of the weights of row shard 3 when two centroids were chosen; until checkpoint 0
 
 A file begins with an HMAC of its name and content under a key of this party. It is written atomically and synced; a
 damaged one is refused. Folders are for this user only.
@@ -13,6 +15,7 @@ damaged one is refused. Folders are for this user only.
 
 import hmac
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,8 +27,9 @@ import pyarrow as pa
 from veilmeans.io.storage.atomic_files import atomic_write, make_private_folder
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, SCORES, RunFolder
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, SCORES, SEED_WEIGHTS, SEEDS, RunFolder
 
+_NUMBER = re.compile("-?[0-9]+")  # the iterations of k-means++ are below 0
 _TAG_SIZE = 64  # bytes before the arrays: the HMAC, padded so that mapped arrays are aligned
 
 
@@ -81,10 +85,10 @@ class Checkpoints:
         """List the shards of which this kind of arrays was written."""
         return self.folder.shard_numbers(kind)
 
-    def drop(self, kind: str, before: int) -> None:
-        """Delete the arrays of iterations below `before`, to which no rerun can go back."""
+    def drop(self, kind: str, before: int | None = None) -> None:
+        """Delete the arrays of iterations below `before` (None: all), to which no rerun can go back."""
         for old in self.folder.shares(kind).glob("*"):
-            if old.name.isascii() and old.name.isdigit() and int(old.name) < before:
+            if _NUMBER.fullmatch(old.name) and (before is None or int(old.name) < before):
                 shutil.rmtree(old, ignore_errors=True)
 
     def _tag(self, file: Path, content: pa.Buffer) -> bytes:
@@ -138,6 +142,16 @@ def centroids(done: int) -> str:
 def encrypted(iteration: int) -> str:
     """Name the kind of arrays, by column shards, that holds the peers' encrypted centroids during an iteration."""
     return f"{ENCRYPTED}/{iteration}"
+
+
+def seeds(number: int) -> str:
+    """Name the kind of arrays, by column shards, that holds the centroid that k-means++ chose as this one."""
+    return f"{SEEDS}/{number}"
+
+
+def seed_weights(chosen: int) -> str:
+    """Name the kind of arrays, by row shards, that holds the rows' weights when so many centroids were chosen."""
+    return f"{SEED_WEIGHTS}/{chosen}"
 
 
 def _sync_folder(folder: Path) -> None:

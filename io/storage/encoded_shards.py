@@ -103,6 +103,14 @@ def read_values(folder: Path, shard: int) -> ring.Ring:
     return _read_shard(folder, shard)["values"]
 
 
+def read_row_squares(folder: Path, shard: int) -> ring.Ring:
+    """Compute |x|² of each row of one shard, mod 2^64, with 2f fractional bits."""
+    arrays = _read_shard(folder, shard)
+    up_to = np.concatenate([np.zeros(1, ring.DTYPE), np.cumsum(arrays["values"] ** 2, dtype=ring.DTYPE)])
+    squares: ring.Ring = up_to[arrays["indptr"][1:]] - up_to[arrays["indptr"][:-1]]
+    return squares
+
+
 def _read_shard(folder: Path, shard: int) -> dict[str, Array]:
     return from_stream(pa.BufferReader(_map(EncodedFolder(folder).rows(shard))))  # scipy copies views of a buffer
 

@@ -42,7 +42,7 @@ kmeans: # the same in every configuration, except data, id and columns
   clusters: {clusters}
   max_iter: {max_iter}
   tol: {tol} # stop when the centroids move less than this (sum of squares); 0: never stop early
-  init: {{method: indices, seed: {seed}}} # random, indices or local
+  init: {{method: indices, seed: {seed}}} # random, indices, local or k-means++
   normalise: {normalise}
   reveal: # which party learns which result; all else stays secret-shared
     assignments: [{parties}]

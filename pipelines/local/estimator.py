@@ -31,6 +31,7 @@ try:
 except ImportError:
     raise ImportError("VeilKMeans needs scikit-learn: pip install 'veilmeans[sklearn]'") from None
 Labels = NDArray[np.int32]
+_INITS = ("indices", "random", "local", "k-means++")
 
 
 class VeilKMeans(ClusterMixin, BaseEstimator):
@@ -51,7 +52,9 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     layout : "vertical" (same rows, each party its own columns) or "horizontal" (same columns, each its own rows).
     parties : names of the parties if `X` is not a mapping.
     init : "indices" (k rows, drawn from the seed), "random" (values drawn from the seed), "local" (each party's own
-        plaintext K-means), or the numbers of k rows.
+        plaintext K-means), "k-means++" (rows chosen on shares by their distances), or the numbers of k rows.
+    n_init : number of starts, all in the same rounds; the one of the least inertia is chosen on shares, and nobody
+        learns which it is. Not with the numbers of k rows.
     max_iter : largest number of iterations. Less than scikit-learn's 300, because correlated randomness for all of them
         is made before the first.
     tol : stop when the squared movement of all centroids, summed over normalised columns, is below this; 0: never stop
@@ -91,6 +94,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         layout: str = "vertical",
         parties: Sequence[str] = ("party_a", "party_b"),
         init: Any = "indices",
+        n_init: int = 1,
         max_iter: int = 10,
         tol: float = 1e-4,
         normalise: str = "minmax",
@@ -105,7 +109,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         folder: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.n_clusters, self.layout, self.parties, self.init = n_clusters, layout, parties, init
+        self.n_clusters, self.layout, self.parties, self.init, self.n_init = n_clusters, layout, parties, init, n_init
         self.max_iter, self.tol, self.normalise, self.bound = max_iter, tol, normalise, bound
         self.products, self.dealer, self.margin, self.random_state = products, dealer, margin, random_state
         self.outliers, self.trim, self.scores = outliers, trim, scores
@@ -172,8 +176,11 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             raise ConfigError(f"layout is {self.layout!r}: it must be 'vertical' or 'horizontal'")
         if not isinstance(self.n_clusters, Integral) or self.n_clusters < 1:
             raise ConfigError(f"n_clusters is {self.n_clusters!r}: it must be an integer, at least 1")
-        if isinstance(self.init, str) and self.init not in ("indices", "random", "local"):
-            raise ConfigError(f"init is {self.init!r}: it must be 'indices', 'random', 'local' or k row numbers")
+        if not isinstance(self.n_init, Integral) or self.n_init < 1:
+            raise ConfigError(f"n_init is {self.n_init!r}: it must be an integer, at least 1")
+        if isinstance(self.init, str) and self.init not in _INITS:
+            known = ", ".join(map(repr, _INITS))
+            raise ConfigError(f"init is {self.init!r}: it must be {known} or k row numbers")
         if isinstance(self.parties, str) or len(self.parties) < 2:
             raise ConfigError(f"parties is {self.parties!r}: it must name at least two")
 
@@ -225,6 +232,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         return {
             "layout": self.layout,
             "clusters": int(self.n_clusters),
+            "starts": int(self.n_init),
             "max_iter": self.max_iter,
             "tol": self.tol,
             "init": {"method": method, "seed": self._seed(), "indices": indices},

@@ -99,6 +99,8 @@ def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
         "columns": layout.total_features,
         "clusters": kmeans.k,
         "model": job.predict.model if job.predict else None,
+        "starts": kmeans.starts,
+        "seeds": job.seeds,
         "max_iter": job.iterations,
         "tol": job.tol if job.predict is None else 0.0,
         "shards": len(layout.row_shards()),
@@ -119,7 +121,9 @@ def _openings(job: KMeansConfig, parties: tuple[str, ...], steps: Sequence[JobSt
     known["stop"] = f"one bit, whether the centroids moved by less than {job.tol:g}"
     opened = [
         PlannedOpening(
-            known.get(step.name, "; ".join(step.opens)), parties, "before" if step.when == "once" else "iteration"
+            known.get(step.name, "; ".join(step.opens)),
+            parties,
+            "before" if step.when in ("once", "seed") else "iteration",
         )
         for step in steps
         if step.opens and step.when != "end"

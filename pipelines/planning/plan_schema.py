@@ -9,16 +9,18 @@ checkpoint waits for those of all messages before it; computing on large shards 
 exact, unless it says otherwise, and but for the lengths of column names, which `columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
-  job                 layout, rows, columns, clusters, model (of a prediction), max_iter, tol, shards, column_shards,
-                      runner, rounds ("one_call": one call an iteration; "stages": a Beam stage for each round),
-                      compare_bits, compared_bits, assignment ("pairs", "tree"), radices (of a comparison's rounds),
+  job                 layout, rows, columns, clusters, model (of a prediction), starts, seeds (centroids that
+                      k-means++ chooses), max_iter, tol, shards, column_shards, runner, rounds ("one_call": one call an
+                      iteration; "stages": a Beam stage for each round), compare_bits, compared_bits,
+                      assignment ("pairs", "tree"), radices (of a comparison's rounds),
                       makes_store (the triple store that the parties make first, if it is missing)
   links               name -> rate_mbps, round_trip_ms
   steps               in the order in which they run: name, computes, phase (S1, S2, S3 or ""), over ("rows",
-                      "columns", "one"), when ("once", "iteration", "later": in each iteration but the first, "last":
-                      after the last one, "end"), after and beside (names of steps), times (at most), each (`Traffic`
-                      of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received by peer,
-                      bottleneck_bytes, acknowledgements), total (of all times), seconds (by link, of one time)
+                      "columns", "one"), when ("once", "seed", "iteration", "later": in each iteration but the first,
+                      "last": after the last one, "end"), after and beside (names of steps), times (at most), each
+                      (`Traffic` of one time: rounds, waits, messages, bytes_sent, bytes_received, sent and received
+                      by peer, bottleneck_bytes, acknowledgements), total (of all times), seconds (by link, of one
+                      time)
   iteration, total    traffic (as `each`) and seconds (by link) of one iteration, and of a run of max_iter iterations
   offline             runs, iterations, provider ("dealer", "ot", "iknp"), dealer, messages, bytes_received, bytes_sent,
                       triples (kind, unit, count), ciphertexts, cipher_bytes, bytes_stored (files of the triple store),

@@ -51,6 +51,8 @@ def _group_equal_shards(traced: TracedJob, iterations: int) -> Iterator[tuple[in
         yield shards[0], 0, len(shards)
         if iterations > 1:
             yield shards[0], 1, len(shards) * (iterations - 1)
+        if seeds := -traced.store_iterations(iterations).start:
+            yield shards[0], -1, len(shards) * seeds
 
 
 def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePlan:
@@ -136,7 +138,7 @@ def _file_bytes(**shapes: tuple[tuple[int, ...], str]) -> int:
 
 def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
     """Centroids of every iteration, assignments of the last two, encrypted centroids of the last; the last scores."""
-    k, layout = kmeans.k, kmeans.layout
+    k, layout = kmeans.all_clusters, kmeans.layout
     small = _file_bytes(n=((k,), "uint64"), x2=((1,), "uint64"), stop=((1,), "uint8"))
     centroids = sum(_file_bytes(mu=((k, each.stop - each.start), "uint64")) for each in kmeans.column_shards)
     shards = Counter(row_shard.shape.rows for row_shard in layout.row_shards())

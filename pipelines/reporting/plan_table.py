@@ -114,6 +114,7 @@ def _heading(plan: JobPlan) -> list[str]:
 def _graph(plan: JobPlan) -> list[str]:
     """One line for each phase of the run: ─▶ leads to what waits for it."""
     labels = {"once": "once", "iteration": f"≤ {plan.job['max_iter']:,} times", "end": "end"}
+    labels["seed"] = f"{plan.job['seeds']:,} times"
     return [
         f"{labels[row.when]:>12}  {row.phase:2}  "
         + " ─▶ ".join(", ".join(step.name for step in rank) for rank in row.ranks)
@@ -131,12 +132,15 @@ def _step_table(plan: JobPlan) -> Table:
         sizes = format_size(traffic.bytes_sent), format_size(traffic.bytes_received)
         table.add_row(name, phase, f"{rounds:,}", *sizes, *map(format_seconds, plan.seconds(traffic).values()))
 
-    for iterates, steps in groupby(plan.steps, key=lambda each: each.step.when in ("iteration", "later")):
-        for each in steps:
+    parts = {"iteration": "an iteration", "later": "an iteration", "seed": f"one of {plan.job['seeds']:,} centroids"}
+    for part, steps in groupby(plan.steps, key=lambda each: parts.get(each.step.when)):
+        members = list(steps)
+        for each in members:
             add(each.step.name, each.step.phase, each.each.rounds, each.each)
         table.add_section()
-        if iterates:
-            add("an iteration", "", plan.iteration.waits, plan.iteration)
+        if part is not None:
+            traffic = sum((each.each for each in members), Traffic())
+            add(part, "", traffic.waits, traffic)
             table.add_section()
     total = "all" if plan.job["model"] else f"all, {plan.job['max_iter']:,} iterations"
     add(total, "", plan.traffic().waits, plan.traffic())

@@ -1,9 +1,11 @@
 """The steps of a configured job and its needs of the triple store, from public parameters alone."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, log2
 
 from veilmeans.crypto.fixed_point import FRACTION_BITS
-from veilmeans.crypto.he.product_parameters import SchemeParameters
+from veilmeans.crypto.he.product_parameters import HEProductParameters, SchemeParameters
 from veilmeans.io.exchange.link_shaping import Link
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.digests import digest_of_values
@@ -12,17 +14,23 @@ from veilmeans.schemas.kmeans_config import MOST_CLUSTERS_BY_PAIRS, KMeansConfig
 from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin
 from veilmeans.transforms.primitives.argmin_choice import choose_argmin
+from veilmeans.transforms.primitives.weighted_choice import WEIGHT_BITS
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 
 _ROOM = 62  # values that are multiplied or truncated stay below 2^62
 _COUNT_BITS = 30  # counts that can be divided by are below 2^30
 _WORD, _DROP = 32, 20
 """Comparisons are made this narrow, if it costs no more than so many low bits."""
+
+
+HEBound = Callable[[int, SchemeParameters], HEProductParameters]
+"""(owner, cryptosystem) -> the parameters of the owner's homomorphic product."""
 
 
 def traced_job(config: JobConfig, chosen: ChosenEngines | None = None) -> TracedJob:
@@ -73,14 +81,42 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
         magnitude=_magnitude(job),
         tol=tol,
         inertia=bool(job.reveal.inertia),
-        coordinates=job.clusters * layout.total_features,
+        coordinates=job.trained_clusters * layout.total_features,
     )
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
-    columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
-    about = layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None
-    scores, outliers = bool(job.reveal.scores), _outliers(config, layout)
-    return KMeansSteps(*about, final_assignment=job.assigns_finally, scores=scores, outliers=outliers)
+    columns = columns_per_shard(job.trained_clusters, config.beam.values_per_column_shard)
+    predicts, seeding = job.predict is not None, _seeding(config, layout, chosen or requested_engines(config))
+    about = layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
+    steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, layout))
+    if job.trained_starts == 1:
+        return steps
+    one = replace(he_bounds(config), k=job.clusters, starts=1)
+    last = _engines_within(config, one.distance, one.update, chosen or requested_engines(config))
+    return replace(steps, starts=job.starts, last_engines=last)
+
+
+def _seeding(config: JobConfig, layout: Layout, chosen: ChosenEngines) -> Seeding | None:
+    """k-means++ on these bounds, where it is to choose the first centroids.
+
+    D ≤ d·W² for values in an interval of width W. With s = ⌈log2 (n·d·W²)⌉ − 30 the n weights, each rounded up by less
+    than 1, add up to less than 2^30 + n ≤ 2^31.
+    """
+    job = config.required_kmeans
+    if not job.seeds:
+        return None
+    low, high = job.interval
+    widest = _log2(layout.total_features, high - low + 2**-10, high - low + 2**-10) + 2 * FRACTION_BITS
+    bits = 1 + int(widest)
+    if bits > _ROOM - 1:
+        raise ConfigError(
+            f"kmeans.init.method is k-means++, and squared distances over {layout.total_features:,} columns of values "
+            f"within {_shown(job.interval)} need over 64 bits: lower kmeans.normalise.bound, or choose another method"
+        )
+    shift = max(1, ceil(widest + log2(layout.total_rows)) - WEIGHT_BITS + 1)
+    bounds = replace(he_bounds(config), k=job.starts, starts=0)
+    engines = _engines_within(config, bounds.distance, bounds.update, chosen)
+    return Seeding(layout, job.starts, job.seeds, bits, shift, engines)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -98,8 +134,9 @@ def he_bounds(config: JobConfig) -> HEBounds:
     """The bounds within which homomorphic products of a job are exact."""
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
-    times = store_iterations(config) + job.assigns_finally
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times, job.trims)
+    times = store_iterations(config) + job.seeds + job.assigns_finally
+    shape = layout_of(config, job), job.trained_clusters, _magnitude(job), integer_valued
+    return HEBounds(*shape, times, starts=0 if job.trims else job.trained_starts)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:
@@ -110,11 +147,16 @@ def scheme_parameters(config: JobConfig) -> SchemeParameters:
 
 def _engines(config: JobConfig, chosen: ChosenEngines) -> EngineParameters:
     """A prediction has no update: what stands there decides nothing."""
-    cipher, bounds = scheme_parameters(config), he_bounds(config)
+    bounds = he_bounds(config)
     update = bounds.update if config.required_kmeans.predict is None else bounds.distance
+    return _engines_within(config, bounds.distance, update, chosen)
+
+
+def _engines_within(config: JobConfig, distance: HEBound, update: HEBound, chosen: ChosenEngines) -> EngineParameters:
+    cipher = scheme_parameters(config)
     try:
         return EngineParameters(
-            tuple(bounds.distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
+            tuple(distance(i, cipher) if each[0] == "he" else None for i, each in enumerate(chosen)),
             tuple(update(i, cipher) if each[1] == "he" else None for i, each in enumerate(chosen)),
         )
     except ValueError:
@@ -129,7 +171,7 @@ def _assignment(config: JobConfig, layout: Layout) -> Argmin:
     job, link = config.required_kmeans, Link.from_config(config.link)
     methods = METHODS if job.assignment == "auto" else (job.assignment,)
     comparisons = _comparisons(job, layout)
-    shape = job.clusters, layout.total_rows, layout.parties
+    shape = job.clusters, layout.total_rows * job.trained_starts, layout.parties
     return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods, config.provider)
 
 
@@ -192,13 +234,15 @@ def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpda
         return
     if job.tol and _log2(job.tol) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(f"kmeans.tol is {job.tol:g}, and must be below {1 << _ROOM - 2 * FRACTION_BITS:,}")
-    if job.tol and _log2(job.clusters, d, high - low, high - low) + 2 * FRACTION_BITS >= _ROOM:
+    if job.tol and _log2(job.trained_clusters, d, high - low, high - low) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(
-            f"the movement of {job.clusters:,} centroids of {d:,} columns within {within} needs over 64 bits: "
+            f"the movement of {job.trained_clusters:,} centroids of {d:,} columns within {within} needs over 64 bits: "
             "lower kmeans.normalise.bound, or set kmeans.tol to 0"
         )
-    if centroid_update.inertia and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
-        raise ConfigError("the inertia of so many rows does not fit in 64 bits: leave out kmeans.reveal.inertia")
+    compared = job.trained_starts > 1
+    if (centroid_update.inertia or compared) and _log2(layout.total_rows, d, bound, bound) + FRACTION_BITS >= _ROOM:
+        remedy = "set kmeans.starts to 1" if compared else "leave out kmeans.reveal.inertia"
+        raise ConfigError(f"the inertia of so many rows does not fit in 64 bits: {remedy}")
     if centroid_update.count_bits > _COUNT_BITS:
         raise ConfigError(f"{layout.total_rows:,} rows are too many: there can be {(1 << _COUNT_BITS) - 1:,}")
 

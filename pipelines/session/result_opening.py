@@ -88,7 +88,7 @@ def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints)
     checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
-    return {**checkpoint, "mu": read_centroids(finished.job, store, finished.done)}
+    return {**checkpoint, "mu": read_centroids(finished.job, store, store.folder.final_centroids(finished.done))}
 
 
 def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays, store: Checkpoints) -> None:

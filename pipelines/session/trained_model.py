@@ -16,7 +16,6 @@ from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import format_of
 from veilmeans.io.sources.sparse_matrices import parse_column_ranges
 from veilmeans.io.storage.atomic_files import write_json
-from veilmeans.io.storage.checkpoints import centroids
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.config import JobConfig
@@ -50,7 +49,7 @@ class TrainedModel:
     def digest(self) -> str:
         """A digest of the shares on disk: a prediction's masks are bound to these shares."""
         digest = hashlib.sha256(self.binding.encode())
-        kind = centroids(self.iterations)
+        kind = self.folder.final_centroids(self.iterations)
         files = [self.folder.shard(kind, number) for number in self.folder.shard_numbers(kind)]
         try:
             for file in (self.folder.checkpoint(self.iterations), *files):

@@ -12,7 +12,7 @@ import pytest
 
 from support.commands import Strike, assert_all_succeeded, at_rename
 from support.run_results import file_contents, final_shares, opened_results
-from support.worlds import BOTH, CLUSTERS, ITERATIONS, World, train_under_strikes, two_companies
+from support.worlds import BOTH, CLUSTERS, ITERATIONS, PLUS_PLUS, World, train_under_strikes, two_companies
 from veilmeans.schemas.run_folder import CENTROIDS
 
 pytestmark = pytest.mark.processes
@@ -41,7 +41,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Und
     @cache
     def run(layout: str) -> Undisturbed:
         beam = {} if layout == "vertical" else {"values_per_column_shard": CLUSTERS}
-        new = two_companies(root / layout, layout, beam=beam)
+        init = {} if layout == "vertical" else PLUS_PLUS
+        new = two_companies(root / layout, layout, beam=beam, init=init)
         iterated = new.copied(root / f"{layout}-iterated")
         iterated.train_until_killed(at_rename("finished.json"))
         trained = iterated.copied(root / f"{layout}-trained")

@@ -44,6 +44,7 @@ SCENARIOS = {
         {"assignments": [A], "centroids": [B], "inertia": [A], "outliers": [B]},
         12,
         {"count": 20},
+        "k-means++",
     ),
     "vertical, three parties, by files": Scenario(
         3, True, "files", "one_call", {"method": "zscore"}, {"centroids": [C], "columns": "all", "inertia": [B]}, 15
@@ -59,6 +60,7 @@ SCENARIOS = {
         {"aggregate": True},
         {"centroids": [A, B], "scores": [A]},
         outliers={"fraction": 0.05, "during_training": True},
+        init="k-means++",
     ),
 }
 
@@ -76,6 +78,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 ITERATIONS_OF: dict[str, Sequence[int]] = {
     "once": (0,),
+    "seed": range(1 - CLUSTERS, 0),
     "iteration": range(ITERATIONS),
     "later": range(1, ITERATIONS),
     "last": (ITERATIONS,),

@@ -83,6 +83,7 @@ MARKS = {
     "kmeans.clusters": f"{RUNS} of-model",
     "kmeans.max_iter": "train",
     "kmeans.tol": "train",
+    "kmeans.starts": "train",
     "kmeans.final_assignment": "train",
     "kmeans.iterations_per_pipeline": "",
     "kmeans.init": "",
@@ -191,9 +192,12 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     assert names["offline"] == always | link | {"triples.runs", "triples.iterations", "triples.provider"}
     policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns")}
     assert names["reveal"] == always | {"run"} | policy
-    assert names["train"] - names["predict"] == {"kmeans.max_iter", "kmeans.tol", "kmeans.final_assignment"} | {
-        f"kmeans.init.{name}" for name in ("method", "seed", "indices")
-    }
+    assert names["train"] - names["predict"] == {
+        "kmeans.max_iter",
+        "kmeans.tol",
+        "kmeans.starts",
+        "kmeans.final_assignment",
+    } | {f"kmeans.init.{name}" for name in ("method", "seed", "indices")}
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]
 
 

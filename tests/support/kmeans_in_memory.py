@@ -150,7 +150,7 @@ def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
     manifest = Manifest("store", 1, iterations, plan.rows, "")
     seeds = [prg.derive(b"dealer", f"party {i}") for i in range(parties)]
     stores = [StoreInMemory(folder=None, manifest=manifest, seed=seed) for seed in seeds]  # type: ignore[arg-type]
-    for iteration in range(iterations):
+    for iteration in plan.store_iterations(iterations):
         for shard in range(plan.store_shards):
             needs = plan.needs(shard, iteration)
             for party, arrays in deal_corrections(seeds, "store", 0, Address("", iteration, "", shard), needs).items():
@@ -347,7 +347,7 @@ def run_kmeans(kmeans: KMeansSteps, rows: Real, start: Real, iterations: int) ->
     with parties_in_step(kmeans, rows, iterations + 1) as run:
         if kmeans.operand is not None:
             mask_operands(kmeans.operand, run)
-        write_first_centroids(Load(partial(_of_party, columns), lambda *_: ()), _FIRST_CHECKPOINT, run)
+        write_first_centroids(Load(partial(of_party, columns), lambda *_: ()), FIRST_CHECKPOINT, run)
         for number in range(iterations + (kmeans.stop is not None)):
             found.append(_iterate(kmeans, replace(run, table=run.table.at(number))))
             if "stop" in run.totals:
@@ -365,14 +365,14 @@ def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
         last_jobs = [replace(job, steps=kmeans.last) for job in run.jobs]
         follow_last(kmeans.last, replace(run, jobs=last_jobs, table=run.table.after_last(done), totals={}))
     checkpoints = [store.read(done) for store in stores]
-    shares = [read_centroids(job, store, done) for job, store in zip(run.jobs, stores, strict=True)]
+    shares = [read_centroids(job, store, centroids_folder(done)) for job, store in zip(run.jobs, stores, strict=True)]
     return Iteration(
         centroids=fixed.decode(ring.total(shares)),
-        labels=_labels(kmeans.layout, stores, done),
+        labels=labels_of(kmeans.layout, stores, done),
         counts=ring.decode(_total(run.totals["counts"], "n")),
         stop=False,
         inertia=float(fixed.decode(_total(checkpoints, "inertia"))[0]) if "inertia" in checkpoints[0] else None,
-        final_labels=_labels(kmeans.layout, stores, done + 1) if kmeans.final_assignment else None,
+        final_labels=labels_of(kmeans.layout, stores, done + 1) if kmeans.final_assignment else None,
         **row_results(kmeans.last, stores, done + 1),
     )
 
@@ -392,10 +392,10 @@ def predict_and_score(kmeans: KMeansSteps, rows: Real, centroids: Real) -> tuple
                 store.write_shard(centroids_folder(0), shard, state)
             store.write(0, {"stop": np.zeros(1, np.uint8)})
         predict_rows(kmeans, run)
-        return _labels(kmeans.layout, stores, 1), row_results(kmeans, stores, 1)
+        return labels_of(kmeans.layout, stores, 1), row_results(kmeans, stores, 1)
 
 
-def _of_party(columns: Sequence[Shards], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+def of_party(columns: Sequence[Shards], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     del job
     return columns[context.party.index][shard]
 
@@ -409,7 +409,7 @@ def _write_first_checkpoint(job: PartyJob, context: OpenPartyContext, shard: int
     checkpoints_of(context).write(0, {"x2": fixed.encode(np.array([squares])), "stop": stop})
 
 
-_FIRST_CHECKPOINT = Keep("checkpoint", _write_first_checkpoint)
+FIRST_CHECKPOINT = Keep("checkpoint", _write_first_checkpoint)
 
 
 def own_matrices(layout: Layout, rows: Real, party: int) -> list[csr_array]:
@@ -423,7 +423,7 @@ def own_matrices(layout: Layout, rows: Real, party: int) -> list[csr_array]:
     return own
 
 
-def _labels(layout: Layout, stores: Sequence[Checkpoints], done: int) -> Labels:
+def labels_of(layout: Layout, stores: Sequence[Checkpoints], done: int) -> Labels:
     """The clusters of all rows, that the parties' shares together are."""
     labels = [
         _opened_labels([store.read_shard(assignments(done), shard)["c"] for store in stores], row_shard.shape.rows)

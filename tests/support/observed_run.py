@@ -20,7 +20,7 @@ from support.commands import redirect_output
 from support.fault_injection import PATIENCE, exit_code, start_process
 from support.leak_search import CLUSTERS, Evidence, Secrets, evidence_of, related_forms
 from support.parties import NAMES, write_config
-from support.run_results import data_layout, opened_labels, read_checkpoint
+from support.run_results import data_layout, opened_labels, opened_weights, read_checkpoint
 from support.worlds import World, make_world
 from veilmeans.crypto import bits, ring
 from veilmeans.io.exchange.file_exchange import FileExchange
@@ -49,6 +49,7 @@ class Scenario:
     reveal: Mapping[str, Any]
     values_per_column_shard: int = 1 << 18
     outliers: Mapping[str, Any] | None = None
+    init: str = "indices"
 
     def make(self, folder: Path) -> World:
         job = {
@@ -57,7 +58,7 @@ class Scenario:
             "max_iter": ITERATIONS,
             "tol": 1e-9,
             "normalise": self.normalise,
-            "init": {"seed": 5},
+            "init": {"seed": 5, "method": self.init},
             "reveal": self.reveal,
             "outliers": self.outliers,
         }
@@ -167,7 +168,8 @@ class ObservedRun:
         theirs = [form for name in others for form in related_forms(self.values(name))]
         own = [form for name in parties for form in related_forms(self.values(name))]
         public = np.array([0, 1, 2, 1 << 20, 1 << 21], np.uint64)
-        known = np.concatenate([*own, public, -public])
+        squares = [norms(self.values(name)) for name in parties]  # a centroid of k-means++ may be a row of theirs
+        known = np.concatenate([*own, *squares, public, -public])
         words = np.setdiff1d(np.concatenate([*theirs, *self.intermediates()]), known)
         reals = np.concatenate([self.raw(name).reshape(-1) for name in others])
         if self.scenario.normalise.get("aggregate"):  # a column's extremes are opened to all
@@ -248,6 +250,8 @@ class ObservedRun:
             yield from (*related_forms(mu), norms(mu))
             scores, shown = self.scores(iterations), self.scores(iterations) >> np.uint64(20)
             yield from (*related_forms(scores), shown, shown + np.uint64(1), *self.search_values(iterations).values())
+        if self.steps.seeding is not None:
+            yield from self._weights(x)
         for iterations, labels in enumerate(self.labels()):
             distances = self.distances(iterations)
             assert (distances.view(np.int64).argmin(axis=0) == np.concatenate(labels)).mean() > 0.99
@@ -257,6 +261,16 @@ class ObservedRun:
             for start, end in [(0, ROWS), *pairwise(starts)]:
                 yield hot[:, start:end] @ x[start:end]
                 yield hot[:, start:end].sum(axis=1, dtype=np.uint64)
+
+    def _weights(self, x: Array) -> Iterator[Array]:
+        """Squared distances to each centroid that k-means++ chose, the rows' weights, and their prefix sums."""
+        mu = self.opened("mu", 0)
+        for number in range(1, CLUSTERS):
+            distances = ((x - mu[number - 1]) ** np.uint64(2)).sum(axis=1, dtype=np.uint64)
+            weights = opened_weights(self.world.parties, number)
+            assert np.all(weights <= (distances >> np.uint64(self.steps.seeding.shift)) + np.uint64(1))
+            large = distances > 2**30  # a small weight, such as 0 and 1, is any number
+            yield from (distances[large], weights[weights > 2**16], np.cumsum(weights)[weights > 2**16])
 
     def _differences(self, distances: Array) -> Iterator[Array]:
         """Differences of each pair of clusters' distances; also as comparisons cut them, two neighbours in a word."""

@@ -12,13 +12,13 @@ import pytest
 
 from support.fault_injection import files_below
 from support.worlds import World, company_values
-from veilmeans.crypto import bits, prg
+from veilmeans.crypto import bits, prg, ring
 from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, scores
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, scores, seed_weights
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.address import Address
@@ -49,6 +49,14 @@ def assignment_shares(config: JobConfig, iterations: int | None = None) -> list[
     store = checkpoints_of(config)
     last = store.newest() + config.required_kmeans.assigns_finally if iterations is None else iterations
     return [store.read_shard(assignments(last), shard)["c"] for shard in range(len(data_layout(config).row_shards()))]
+
+
+def opened_weights(configs: Mapping[str, JobConfig], chosen: int) -> Array:
+    """Open the rows' weights in k-means++ when so many centroids were chosen."""
+    shards = range(len(data_layout(next(iter(configs.values()))).row_shards()))
+    stores = [checkpoints_of(config) for config in configs.values()]
+    shares = [[store.read_shard(seed_weights(chosen), shard)["v"][0] for store in stores] for shard in shards]
+    return np.concatenate([ring.total(each) for each in shares])
 
 
 def data_layout(config: JobConfig) -> Layout:

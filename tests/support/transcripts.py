@@ -140,7 +140,7 @@ class InStepRun:
         dealt = deal_corrections(self.seeds, "store", 0, Address("", self.iteration, "", self.shard), needs)
         manifest = Manifest("store", runs=1, iterations=9, rows=0, plan="")
         stores = [
-            InMemoryStoreRun(TripleStore(StoreFolder(Path("nowhere")), manifest, seed), 0, dealt.get(i, {}))
+            InMemoryStoreRun(TripleStore(StoreFolder(Path("nowhere")), manifest, seed), 0, arrays=dealt.get(i, {}))
             for i, seed in enumerate(self.seeds)
         ]
         states, result = list(self.states), {}

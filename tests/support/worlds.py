@@ -192,7 +192,7 @@ def deal_directly(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -
         for config, seed in zip(configs.values(), seeds, strict=True)
     ]
     for number in range(manifest.runs):
-        for iteration in range(manifest.iterations):
+        for iteration in job.store_iterations(manifest.iterations):
             for shard in range(job.store_shards):
                 where = Address("", iteration, "", shard)
                 dealt = deal_corrections(seeds, manifest.store, number, where, job.needs(shard, iteration))
@@ -266,6 +266,9 @@ def two_companies(
     return make_world(folder, data, agreed, beam=sharded, ids="id" if vertical else None, dealer=DEALER)
 
 
+PLUS_PLUS = {"method": "k-means++"}
+
+
 # Companies that use the engine he.
 HE_ROWS, HE_WIDTHS, HE_ITERATIONS = 42, {"payco": 5, "shop": 3}, 2
 
@@ -292,7 +295,7 @@ def he_by_columns(folder: Path) -> World:
 def he_by_rows(folder: Path) -> World:
     """Rows in Parquet files, on a joint scale; one column makes a column shard."""
     beam = {"rows_per_shard": 17, "values_per_column_shard": CLUSTERS}
-    return two_companies(folder, "horizontal", 60, 34, beam, max_iter=HE_ITERATIONS, products="he")
+    return two_companies(folder, "horizontal", 60, 34, beam, max_iter=HE_ITERATIONS, products="he", init=PLUS_PLUS)
 
 
 # Parties that die.

@@ -68,9 +68,14 @@ class CentroidUpdate:
 def norms(update: CentroidUpdate) -> Protocol:
     """Compute a column shard's summands of the centroids' norms, and of their movement if there is a tolerance."""
     if not update.threshold:
-        return multiply("mu", "mu", "square").then(_sum_squares).named("norms")
+        return squared_norms()
     pair = multiply("pair", "pair", "square").after(_stack_centroids_and_difference)
     return pair.then(_sum_squares_and_movement).named("norms")
+
+
+def squared_norms() -> Protocol:
+    """Compute a column shard's summands of the centroids' norms."""
+    return multiply("mu", "mu", "square").then(_sum_squares).named("norms")
 
 
 def stop(update: CentroidUpdate, parties: int) -> Protocol:

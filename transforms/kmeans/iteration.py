@@ -1,9 +1,11 @@
 """K-means, described once: which steps run over what, what they read and keep, and in which order.
 
     once            mask operands: X − U to the others;  first centroids: checkpoint 0
+    [k − 1 times    [seed-encrypt ─▶] seed-distance ─▶ seed-nearest ─▶ seed-limit ─▶ seed-choose ─▶ seed-update]
     each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ────────────┐
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
+    [once           start-norms ─▶ start-choose ─▶ start-take, start-counts]               (the best of several starts)
     once            [encrypt ─▶] distance ─▶ assign ─▶ outliers         (to the last centroids, as in a prediction)
                                  norms ─▶ inertia
 
@@ -22,9 +24,9 @@ the rest of this one is dropped. The first iteration has no `stop`, and after th
 
 Where outliers move no centroid, `outliers` and `weigh` come between `assign` and `update` of each iteration.
 
-In brackets is what homomorphic products need. A prediction masks its operands and assigns its rows, once. Executors
-run these functions, in one call or as a pipeline of stages. Nothing flows between iterations but their number: shares
-are read from the checkpoint that the iteration before has left.
+In brackets is what homomorphic products need, and k-means++ (`kmeans.kmeans_plus_plus`). A prediction masks its
+operands and assigns its rows, once. Executors run these functions, in one call or as a pipeline of stages. Nothing
+flows between iterations but their number: shares are read from the checkpoint that the iteration before has left.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,6 +36,7 @@ from typing import TypeVar
 from veilmeans.io.storage.triple_store import Manifest, StoreRun
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.kmeans import party_state as state
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.outliers import Outliers
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.kmeans.steps import KMeansSteps
@@ -63,6 +66,34 @@ def write_first_centroids(first: Load, checkpoint: Keep, run: Executor[S]) -> S:
     """Keep the shares of the first centroids, and write checkpoint 0."""
     columns = run.keep(state.KEEP_FIRST_CENTROIDS, run.shards(Over.COLUMNS, first))
     return run.keep(checkpoint, run.total(Over.ONE, only(), columns))
+
+
+def write_first_seeds(first: Load, run: Executor[S]) -> S:
+    """Keep the shares of the centroids with which k-means++ begins."""
+    return run.keep(state.KEEP_FIRST_SEEDS, run.shards(Over.COLUMNS, first))
+
+
+def choose_centroid(seeding: Seeding, run: Executor[S]) -> S:
+    """Choose one more centroid of each start by k-means++, before the first iteration; see `kmeans_plus_plus`."""
+    after = []
+    if seeding.encrypt is not None:
+        columns = run.load(state.COLUMN_RANGE, run.shards(Over.COLUMNS, state.NEWEST_SEEDS))
+        after = [run.keep(state.KEEP_ENCRYPTED, run.rounds(seeding.encrypt, columns))]
+    rows = run.shards(Over.ROWS, state.SEED_OPERANDS, after)
+    columns = run.shards(Over.COLUMNS, state.NEWEST_SEEDS, after)
+    drawn = run.shards(Over.ONE, state.NOTHING, after)
+    lanes = (seeding.distance, rows), (seeding.norms, columns), (seeding.draw, drawn)
+    products, squares, drawn = run.beside(*lanes)
+    norms = run.total(Over.ROWS, state.to_every_row_shard, run.total(Over.ONE, only("u"), squares))
+    distances = run.load(state.ROW_WEIGHTS, run.join(products, norms))
+    weighed = run.keep(state.KEEP_SEED_WEIGHTS, run.rounds(seeding.nearest, distances))
+    limits = run.rounds(seeding.limit, run.total(Over.ONE, state.sums_of_weights, weighed, drawn))
+    limited = run.join(weighed, run.total(Over.ROWS, state.limits_to_every_row_shard, limits))
+    chosen = run.load(state.SEED_UPDATE_OPERANDS, run.rounds(seeding.choose, limited))
+    columns = run.total(Over.COLUMNS, state.sums_by_columns, run.rounds(seeding.update, chosen))
+    if seeding.unmask is not None:
+        columns = run.rounds(seeding.unmask, run.load(state.COLUMN_RANGE, columns))
+    return run.keep(state.KEEP_SEEDS, columns)
 
 
 def measure_distances(steps: KMeansSteps, run: Executor[S], after: Sequence[S] = ()) -> tuple[S, S]:
@@ -116,6 +147,17 @@ def update_centroids(steps: KMeansSteps, run: Executor[S], sums: S, scaled: S) -
     new = run.keep(state.KEEP_CENTROIDS, run.rounds(steps.quotient, divided))
     counts = run.total(Over.ONE, only("n"), new, scaled)
     return run.keep(state.KEEP_CHECKPOINT, run.load(state.SQUARES, counts))
+
+
+def choose_start(steps: KMeansSteps, run: Executor[S]) -> S:
+    """Choose the start of the least inertia after the last iteration, and keep its centroids and counts."""
+    columns = run.rounds(steps.start_norms, run.shards(Over.COLUMNS, state.COLUMN_CENTROIDS))
+    norms = run.load(state.LAST_COUNTS, run.total(Over.ONE, only("u"), columns))
+    chosen = run.rounds(steps.choose_best, norms)
+    best = run.total(Over.COLUMNS, state.best_to_every_column_shard, chosen)
+    columns, counts = run.beside((steps.take_best, run.load(state.COLUMN_CENTROIDS, best)), (steps.take_counts, chosen))
+    kept = run.keep(state.KEEP_CHOSEN, columns)
+    return run.keep(state.KEEP_CHOSEN_COUNTS, run.after(counts, kept))
 
 
 def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:

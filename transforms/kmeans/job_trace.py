@@ -12,6 +12,8 @@ from veilmeans.crypto.bits import LANES
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.iteration import (
+    choose_centroid,
+    choose_start,
     follow_last,
     iterate,
     mask_operands,
@@ -42,7 +44,8 @@ def trace_job(steps: KMeansSteps, statistics: str | None = None, policy: RevealP
     for shape in dict.fromkeys(rows):
         trace_of = partial(_trace, steps, (shape, *_shards_of_others(shape, rows)), columns, memo, statistics, policy)
         traced[shape] = trace_rows(trace_of, shape.rows, _period(steps))
-    return TracedJob(rows, columns, _job_steps(traced, columns, sum(shape.rows for shape in rows)))
+    seeds = steps.seeding.times if steps.seeding is not None else 0
+    return TracedJob(rows, columns, _job_steps(traced, columns, sum(shape.rows for shape in rows), seeds))
 
 
 def _period(steps: KMeansSteps) -> int:
@@ -81,10 +84,15 @@ def _trace(
         kind = shapes.extremes if statistics == "minmax" else shapes.moments
         open_statistics(statistics_step(statistics, steps.layout.parties), Load(_no_data, kind), run)
     _trace_once(steps, run)
+    once = len(run.steps)
+    if steps.seeding is not None:
+        choose_centroid(steps.seeding, run)
     begun = len(run.steps)
     if not steps.predicts:
         iterate(steps, False, run)
     iterated = len(run.steps)
+    if steps.starts > 1:
+        choose_start(steps, run)
     if steps.ends_with_more:
         follow_last(steps.last, replace(run, parameters=steps.last))
     last = len(run.steps)
@@ -95,7 +103,8 @@ def _trace(
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
     return (
-        *(("once", replace(step, before_stop=False)) for step in run.steps[:begun]),
+        *(("once", replace(step, before_stop=False)) for step in run.steps[:once]),
+        *(("seed", replace(step, before_stop=False)) for step in run.steps[once:begun]),
         *(("later" if step.name == "stop" else "iteration", step) for step in run.steps[begun:iterated]),
         *(("last", step) for step in run.steps[iterated:last]),
         *(("end", step) for step in run.steps[last:]),
@@ -121,7 +130,9 @@ _KEEP_FIRST_CHECKPOINT = Keep("checkpoint", _no_data)
 _RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint", "inertia"))
 
 
-def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...], rows: int) -> tuple[JobStep, ...]:
+def _job_steps(
+    traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...], rows: int, seeds: int
+) -> tuple[JobStep, ...]:
     """Put the traces of all shapes of row shards together; steps over columns are the same in each of them."""
     result, first = dict[str, JobStep](), next(iter(traced.values()))
     for number, (when, step) in enumerate(first):
@@ -138,5 +149,5 @@ def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...
             known = result[name].stages
             result[name] = replace(result[name], stages={shape: known[shape] + stages[shape] for shape in known})
         else:
-            result[name] = JobStep(*about, step.beside, step.before_stop)
+            result[name] = JobStep(*about, step.beside, step.before_stop, seeds if when == "seed" else 0)
     return tuple(result.values())

@@ -12,6 +12,7 @@ from veilmeans.crypto.he.product_parameters import HEProductParameters
 from veilmeans.crypto.wide_ring import WORDS
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.layout import ShardShape
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.primitives.largest import SHARD
 from veilmeans.transforms.products.cross_product import shape_to_state
@@ -27,7 +28,7 @@ def matrix_to_mask(_steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 
 
 def distance_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
-    k, d = steps.k, steps.layout.total_features
+    k, d = steps.all_clusters, steps.layout.total_features
     centroids: Shapes = {"mu": ((k, d), "uint64")}
     return [{**each, **centroids} for each in _operands(shape, steps.engines.distance)]
 
@@ -53,12 +54,42 @@ def _operands(shape: ShardShape, engines: Sequence[HEProductParameters | None]) 
 
 
 def column_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
-    return [{"mu": ((steps.k, *shape.widths), "uint64")}] * steps.layout.parties
+    return [{"mu": ((steps.all_clusters, *shape.widths), "uint64")}] * steps.layout.parties
 
 
 def moved_centroids(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     names = ("mu", "before") if steps.centroid_update.threshold else ("mu",)
-    return [dict.fromkeys(names, ((steps.k, *shape.widths), "uint64"))] * steps.layout.parties
+    return [dict.fromkeys(names, ((steps.all_clusters, *shape.widths), "uint64"))] * steps.layout.parties
+
+
+def seeding_of(steps: KMeansSteps) -> Seeding:
+    """The parameters of k-means++, in a job that begins with it."""
+    if steps.seeding is None:
+        raise ValueError("the first centroids of this job are not chosen by k-means++")
+    return steps.seeding
+
+
+def newest_seeds(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return [{"mu": ((seeding_of(steps).choices, *shape.widths), "uint64")}] * steps.layout.parties
+
+
+def seed_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    centroids: Shapes = {"mu": ((seeding_of(steps).choices, steps.layout.total_features), "uint64")}
+    return [{**each, **centroids} for each in _operands(shape, seeding_of(steps).engines.distance)]
+
+
+def seed_update_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return _operands(shape, seeding_of(steps).engines.update)
+
+
+def seed_weights(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    """Weights and norms of rows; one shard stands for all."""
+    weights: Shapes = {"v": ((seeding_of(steps).choices, shape.rows), "uint64"), "x2": ((shape.rows,), "uint64")}
+    return [{"number": np.array([0]), **weights}] * steps.layout.parties
+
+
+def nothing(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    return [{}] * steps.layout.parties
 
 
 def column_range(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
@@ -85,7 +116,7 @@ def row_squares(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 
 
 def counts_and_squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
-    return [{"n": ((steps.k,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
+    return [{"n": ((steps.all_clusters,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
 
 
 def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:

@@ -5,13 +5,16 @@ Which steps run, in which order and over what is said once, in `transforms.kmean
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 
 from veilmeans.schemas.layout import Layout, column_slices
-from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, stop
-from veilmeans.transforms.kmeans.cluster_sums import convert, update
+from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, squared_norms, stop
+from veilmeans.transforms.kmeans.cluster_sums import convert, group_starts, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
+from veilmeans.transforms.primitives.best_start import choose_best, take_best, take_counts
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
 from veilmeans.transforms.products.engine_parameters import EngineParameters
@@ -24,9 +27,11 @@ from veilmeans.transforms.rounds.protocol import Protocol
 class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
-    `predicts`: rows are only assigned. `final_assignment`: once more after the last iteration. `prefix`: of the steps'
-    names, where one runs in iterations and after them (`last`). `scores`: may be opened, of the last steps or of a
-    prediction; `outliers`: how they are found there.
+    `predicts`: rows are only assigned. `seeding`: the first centroids are chosen by k-means++. `final_assignment`: rows
+    are assigned once more after the last iteration. `prefix`: of the steps' names, where one runs in iterations and
+    after them (`last`). `starts`: their iterations run in the same messages, and the best is chosen after the last one;
+    `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps or of a prediction;
+    `outliers`: how they are found there.
     """
 
     layout: Layout
@@ -36,15 +41,24 @@ class KMeansSteps:
     columns_per_shard: int
     engines: EngineParameters
     predicts: bool = False
+    seeding: Seeding | None = None
     final_assignment: bool = False
     prefix: str = ""
+    starts: int = 1
+    last_engines: EngineParameters | None = None
     scores: bool = False
     outliers: Outliers | None = None
 
     @property
+    def all_clusters(self) -> int:
+        """The clusters of all starts."""
+        return self.starts * self.k
+
+    @property
     def last(self) -> "KMeansSteps":
         """The steps after the last iteration, under names of their own."""
-        return replace(self, prefix="last-", centroid_update=replace(self.centroid_update, tol=0))
+        update, engines = replace(self.centroid_update, tol=0), self.last_engines or self.engines
+        return replace(self, prefix="last-", centroid_update=update, starts=1, engines=engines)
 
     def _named(self, protocol: Protocol) -> Protocol:
         return protocol.named(f"{self.prefix}{protocol.name}")
@@ -100,13 +114,16 @@ class KMeansSteps:
     def assign(self) -> Step:
         """An iteration also converts the assignments to shares by sum, unless outliers are left out first."""
         protocol = argmin(self.assignment, self.k, self.layout.parties)
+        if self.starts > 1:
+            protocol = protocol.after(partial(group_starts, self.starts))
         if self.measures:
             protocol = protocol.after(keep_distances) + score(self.k, self.scores and self.is_last)
         protocol = protocol.after(add_norms)
         if self.is_last or self.trims:
             computes = "[C] = argmin ⟨D'⟩ of each row" + ", ⟨|x − μ|²⟩" * self.measures
             return Step(self._named(protocol.named("assign")), computes, "S2")
-        return Step((protocol + convert(self.k)).named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
+        protocol += convert(self.k, self.starts)
+        return Step(protocol.named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
 
     @property
     def stop(self) -> Step | None:
@@ -121,7 +138,7 @@ class KMeansSteps:
 
     @property
     def update(self) -> Step:
-        return Step(update(self.k, self.engines.update, all_clusters=self.trims), "⟨CᵀX⟩", "S3")
+        return Step(update(self.k, self.engines.update, self.starts, all_clusters=self.trims), "⟨CᵀX⟩", "S3")
 
     @property
     def scale(self) -> Step:
@@ -135,7 +152,7 @@ class KMeansSteps:
     def unmask(self) -> Step | None:
         if (self.k == 1 and not self.trims) or not any(self.engines.update):
             return None
-        products = ColumnShardProducts(self.layout, self.engines.update)
+        products = ColumnShardProducts(self.layout, self.engines.update, self.starts)
         return Step(unmask(products), "⟨CᵀX⟩ out of ciphertexts", "S3")
 
     @property
@@ -149,6 +166,24 @@ class KMeansSteps:
     @property
     def inertia(self) -> Step:
         return Step(inertia(), "⟨Σ|x|²⟩ − Σ ⟨n⟩·⟨|μ|²⟩")
+
+    # the best of several starts
+    @property
+    def start_norms(self) -> Step:
+        return Step(squared_norms().named("start-norms"), "⟨|μ|²⟩ of all starts")
+
+    @property
+    def choose_best(self) -> Step:
+        protocol = choose_best(self.starts, self.layout.parties).named("start-choose")
+        return Step(protocol, "⟨best⟩, the start of the least inertia")
+
+    @property
+    def take_best(self) -> Step:
+        return Step(take_best(self.starts).named("start-take"), "⟨μ⟩ of the best start")
+
+    @property
+    def take_counts(self) -> Step:
+        return Step(take_counts(self.starts).named("start-counts"), "⟨n⟩ of the best start")
 
 
 _POLICY_DIGEST = re.compile(r"-[0-9a-f]{12}$")

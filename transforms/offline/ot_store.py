@@ -74,8 +74,8 @@ class StoreMaking:
     @property
     def store_shards(self) -> list[StoreShard]:
         """All places, in the order of their base COTs."""
-        manifest = self.manifest
-        return list(product(range(manifest.runs), range(manifest.iterations), range(self.plan.store_shards)))
+        iterations = self.plan.store_iterations(self.manifest.iterations)
+        return list(product(range(self.manifest.runs), iterations, range(self.plan.store_shards)))
 
     @cached_property
     def setup(self) -> OtSetup:
@@ -112,8 +112,9 @@ class StoreMaking:
 
     @property
     def _kinds_of_places(self) -> Iterator[tuple[int, int]]:
-        """An iteration and a shard of each kind of place: first and others, first shard and others."""
-        return product(range(min(2, self.manifest.iterations)), range(min(2, self.plan.store_shards)))
+        """An iteration and a shard of each kind of place: of k-means++, first and others; first shard and others."""
+        first = max(-1, self.plan.store_iterations(0).start)
+        return product(range(first, min(2, self.manifest.iterations)), range(min(2, self.plan.store_shards)))
 
     @property
     def passes(self) -> int:

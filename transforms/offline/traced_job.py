@@ -2,6 +2,7 @@
 
 The triple store's shard i has what row shard i and column shard i need, and shard 0 also has what single elements need.
 What runs once in a run, before the first iteration or after the last, has its correlations with the first iteration.
+k-means++ chooses its centroids in the iterations before 0, −1 the last of them.
 """
 
 from collections import Counter
@@ -18,8 +19,9 @@ from veilmeans.transforms.rounds.trace import StageTrace
 Needs = dict[str, tuple[CorrelationNeed, ...]]
 """Stage -> the correlations that it asks for."""
 _OPENED = ", to be opened"
-When = Literal["once", "iteration", "later", "last", "end"]
-"""Before the first iteration, in each, in each but the first, after the last one, when results are opened."""
+When = Literal["once", "seed", "iteration", "later", "last", "end"]
+"""Before the first iteration, for each centroid that k-means++ chooses, in each iteration, in each but the first, after
+the last one, when results are opened."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class JobStep:
 
     `stages` has its rounds for each shape of shard. `beside`: the steps with which it runs in lock-step, its own name
     among them. `before_stop`: it runs before it is known whether the run has stopped with the iteration before.
+    `seeds`: how many centroids k-means++ chooses by it.
     """
 
     name: str
@@ -39,11 +42,12 @@ class JobStep:
     stages: Mapping[ShardShape, tuple[StageTrace, ...]]
     beside: tuple[str, ...] = ()
     before_stop: bool = False
+    seeds: int = 0
 
     def times(self, done: int, stopped: bool = False) -> int:
         """Count its times in a run of so many iterations; `stopped`: one more began, and was dropped."""
         if self.when not in ("iteration", "later"):
-            return 1
+            return max(1, self.seeds)
         return done + (stopped and self.before_stop) - (self.when == "later")
 
     @property
@@ -78,6 +82,10 @@ class TracedJob:
     def shapes(self, over: Over) -> tuple[ShardShape, ...]:
         return {Over.ROWS: self.row_shapes, Over.COLUMNS: self.column_shapes, Over.ONE: (ShardShape(self.rows),)}[over]
 
+    def store_iterations(self, iterations: int) -> range:
+        """The iterations for which the triple store has correlations, if so many follow k-means++."""
+        return range(-max(step.seeds for step in self.steps), iterations)
+
     def needs(self, shard: int, iteration: int) -> Needs:
         """The correlations that a shard of the store has for an iteration."""
         return {stage.name: stage.needs for stage in self._stages(shard, iteration) if stage.needs}
@@ -96,7 +104,7 @@ class TracedJob:
     def digest(self) -> str:
         """A digest of what the job needs of a store: equal for equal jobs and shapes."""
         needed = [
-            (step.when, step.over, shape, stage.name, stage.needs, stage.ciphertext_needs)
+            (step.when, step.seeds, step.over, shape, stage.name, stage.needs, stage.ciphertext_needs)
             for step in self.steps
             for shape in dict.fromkeys(self.shapes(step.over))
             for stage in step.stages[shape]
@@ -105,7 +113,10 @@ class TracedJob:
         return digest_of_values([self.row_shapes, self.column_shapes, needed])
 
     def _stages(self, shard: int, iteration: int) -> Iterator[StageTrace]:
+        now: tuple[When, ...] = ("seed",)
+        if iteration >= 0:
+            now = ("iteration", "later") if iteration else ("once", "iteration", "last")
         for step in self.steps:
-            if step.when == "iteration" or step.when in (("later",) if iteration else ("once", "last")):
+            if step.when in now:
                 for shape in self.shapes(step.over)[shard : shard + 1]:
                     yield from step.stages[shape]

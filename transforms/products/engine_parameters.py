@@ -49,7 +49,8 @@ class EngineParameters:
 class HEBounds:
     """Bounds of a job's homomorphic products; `integer_valued`: for each owner, True if its values are integers.
 
-    `all_clusters`: the last cluster's sum does not follow from the others'.
+    `k`: the clusters of all `starts` together, of each of which the last one's sum follows from the others'; 0 starts:
+    no sum follows.
     """
 
     layout: Layout
@@ -57,7 +58,7 @@ class HEBounds:
     magnitude: int
     integer_valued: tuple[bool, ...]
     iterations: int
-    all_clusters: bool = False
+    starts: int = 1
 
     @property
     def sigma(self) -> int:
@@ -73,8 +74,7 @@ class HEBounds:
 
     def update(self, owner: int, cipher: SchemeParameters) -> HEProductParameters:
         """Xᵀ·C: sums over the owner's rows."""
-        columns = self.k if self.all_clusters else max(1, self.k - 1)
-        return self._product(owner, cipher, terms=self.layout.rows[owner], columns=columns)
+        return self._product(owner, cipher, terms=self.layout.rows[owner], columns=max(1, self.k - self.starts))
 
     def _product(self, owner: int, cipher: SchemeParameters, terms: int, columns: int) -> HEProductParameters:
         shift = FRACTION_BITS if self.integer_valued[owner] else 0

@@ -106,10 +106,14 @@ def _slots_label(product: HEProductParameters) -> str:
 # over column shards
 @dataclass(frozen=True)
 class ColumnShardProducts:
-    """The owners' products in rounds over column shards, and the layout that says who owns which columns."""
+    """The owners' products in rounds over column shards, and the layout that says who owns which columns.
+
+    `starts`: of an update, the starts whose clusters come one after the other.
+    """
 
     layout: Layout
     products: tuple[HEProductParameters | None, ...]
+    starts: int = 1
 
     def columns_of(self, owner: int, state: Arrays) -> slice:
         """The owner's columns within this column shard, counted from its first column."""
@@ -165,8 +169,8 @@ def unmask(products: ColumnShardProducts) -> Protocol:
     """Send each owner's masked products to the peers, which decrypt them.
 
     State: "columns", "s" (k × width), "z0.columns", "z0.ciphertexts", …; out "s".
-    "s" gets the shares of the first k − 1 clusters; the last cluster gets the difference to the sum of all clusters,
-    which the owner knows; unless there are shares of all k.
+    "s" gets the shares of the first k − 1 clusters of each start; the last one gets the difference to the sum of all
+    clusters, which the owner knows; unless there are shares of all k.
     """
     halves = partial(_send_masked, products), partial(_receive_masked, products)
     return Protocol("unmask", (Round("unmask", *halves, "Enc(Xᵀ⟨C⟩ + R), to each peer"),))
@@ -181,7 +185,7 @@ def _send_masked(products: ColumnShardProducts, party: Party, state: Arrays, ran
         for peer in party.others:
             z, share = he.mask(f"mask.{peer}", party, peer, product, width, _from_state(state, peer))
             messages[peer] = {"z": z}
-            sums = _add_share(sums, products.columns_of(party.index, state), share)
+            sums = _add_share(sums, products.columns_of(party.index, state), share, products.starts)
     return Sent({"columns": state["columns"], "s": sums}, to=messages)
 
 
@@ -194,18 +198,22 @@ def _receive_masked(
             width = products.width(owner, state)
             z = inbox.from_peer(owner, "z", _expected_ciphertexts(product, (width, product.packs)))
             share = he.decrypt(party, owner, product, z, width)
-            sums = _add_share(sums, products.columns_of(owner, state), share)
+            sums = _add_share(sums, products.columns_of(owner, state), share, products.starts)
     return {"s": sums}
 
 
-def _add_share(sums: ring.Ring, columns: slice, share: ring.Ring) -> ring.Ring:
-    """Add a share of k − 1 clusters, or of all (columns × k − 1 or k), to some columns of the sums (k × width)."""
+def _add_share(sums: ring.Ring, columns: slice, share: ring.Ring, starts: int) -> ring.Ring:
+    """Add a share to some columns of the sums (s·k × width).
+
+    It is of each start's k − 1 clusters, or of all: columns × s·(k − 1) or s·k.
+    """
     result = sums.copy()
     if share.shape[1] == len(sums):
         result[:, columns] += share.T
         return result
-    result[:-1, columns] += share.T
-    result[-1, columns] -= ring.column_sums(share.T)
+    by_start, added = result.reshape(starts, -1, sums.shape[1]), share.T.reshape(starts, -1, len(share))
+    by_start[:, :-1, columns] += added
+    by_start[:, -1, columns] -= ring.column_sums(added.swapaxes(0, 1))
     return result
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from support.kmeans_in_memory import Table, config_for, deal_plan, horizontal, run_kmeans, vertical
 from support.parties import make_configs
+from support.seeding_in_memory import run_seeding
 from veilmeans.io.exchange.link_shaping import LAN, WAN, Link
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines.planning import plan_schema
@@ -28,13 +29,14 @@ from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, traced_
 from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.config import JobConfig, TriplesConfig
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import ProductEnginesConfig
+from veilmeans.schemas.kmeans_config import InitConfig, ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.steps import step_name
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Sent, Stage
 
 ITERATIONS = 2
+INITS = [InitConfig(), InitConfig(method="k-means++")]
 MIXED = {"payco": ProductEnginesConfig(distance="he", update="beaver"), "shop": "beaver"}
 layouts = st.one_of(
     st.builds(vertical, st.integers(2, 20), st.lists(st.integers(1, 4), min_size=2, max_size=3), st.integers(3, 20)),
@@ -63,14 +65,19 @@ def sent_bytes(config: JobConfig, layout: Layout) -> Sizes:
     rows, start = (rng.random((count, layout.total_features)) for count in (layout.total_rows, kmeans.k))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Table, "_play", lambda self, stage, *rest: play(self, recording(sizes, stage, names), *rest))
+        if kmeans.seeding is not None:
+            run_seeding(kmeans, rows, 0)
+            sizes = Sizes({key: count for key, count in sizes.items() if key[0] != "operand"})
         run_kmeans(kmeans, rows, start, ITERATIONS)
     return sizes
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(layouts, st.integers(1, 4), st.sampled_from(["beaver", "he", MIXED]), st.booleans())
-def test_planned_bytes_are_those_that_are_sent(layout: Layout, k: int, products: Any, inertia: bool) -> None:
-    config = config_for(layout, k, inertia=inertia, products=products, tol=0.1 if inertia else 0.0)
+@given(layouts, st.integers(1, 4), st.sampled_from(["beaver", "he", MIXED]), st.booleans(), st.sampled_from(INITS))
+def test_planned_bytes_are_those_that_are_sent(
+    layout: Layout, k: int, products: Any, inertia: bool, init: InitConfig
+) -> None:
+    config = config_for(layout, k, inertia=inertia, products=products, tol=0.1 if inertia else 0.0, init=init)
     sizes = sent_bytes(config, layout)
     begun = ITERATIONS + inertia  # with a tolerance one more begins, and each is treated as the last
     planned = Sizes()
@@ -78,7 +85,7 @@ def test_planned_bytes_are_those_that_are_sent(layout: Layout, k: int, products:
         mine = config.model_copy(update={"party": name})
         traced = planned_job(mine, kmeans_steps(mine))
         for step in traced.steps:
-            times = {"iteration": begun, "last": begun, "later": begun - 1}.get(step.when, 1)
+            times = {"iteration": begun, "last": begun, "later": begun - 1, "seed": k - 1}.get(step.when, 1)
             traffic = traffic_of(mine, traced.stage_counts(step)) * times
             if step.when != "end":
                 planned.update({(step.name, name, peer): n for peer, n in traffic.sent.items()})
@@ -89,7 +96,7 @@ def test_planned_bytes_are_those_that_are_sent(layout: Layout, k: int, products:
 @pytest.mark.parametrize("products", ["beaver", MIXED])
 @pytest.mark.parametrize("layout", [vertical(21, (2, 3), 8), horizontal((9, 12), 2, 5)], ids=["vertical", "horizontal"])
 def test_the_planned_store_has_the_bytes_that_are_dealt(layout: Layout, products: Any) -> None:
-    config = config_for(layout, 3, products=products, max_iter=ITERATIONS).model_copy(
+    config = config_for(layout, 3, products=products, max_iter=ITERATIONS, init=INITS[1]).model_copy(
         update={"triples": TriplesConfig(store="store", runs=3), "dealer": "notary"}
     )
     kmeans = kmeans_steps(config)

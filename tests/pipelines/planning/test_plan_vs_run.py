@@ -33,13 +33,17 @@ from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, OPERANDS, SCORE
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
+PLUS_PLUS = {"init": {"method": "k-means++"}}
 ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
 OUTLIERS = {"outliers": {"count": 3}, "reveal": {**ALL_RESULTS, "scores": BOTH, "outliers": NAMES[:1]}}
 
 
 def vertical(folder: Path) -> World:
     parts = tables(blobs(41, 5), list("abcde"), [2], axis=1)
-    return make_world(folder, parts, {"layout": "vertical", "reveal": ALL_RESULTS, **JOB}, dealer=DEALER)
+    outliers = {"fraction": 0.1, "during_training": True}
+    reveal = {"assignments": BOTH, "centroids": BOTH, "outliers": BOTH}
+    job = {"layout": "vertical", "reveal": reveal, "outliers": outliers, **JOB}
+    return make_world(folder, parts, job, dealer=DEALER)
 
 
 def horizontal(folder: Path) -> World:
@@ -51,8 +55,14 @@ def horizontal(folder: Path) -> World:
 def three_parties(folder: Path) -> World:
     """Two row shards; only one party learns anything."""
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
-    outliers = {"fraction": 0.1, "during_training": True}
-    job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "outliers": ["bank"]}, "outliers": outliers, **JOB}
+    job = {
+        "layout": "vertical",
+        "reveal": {"assignments": ["bank"], "inertia": ["bank"], "outliers": ["bank"]},
+        "outliers": {"fraction": 0.1},
+        **JOB,
+        **PLUS_PLUS,
+        "starts": 2,
+    }
     return make_world(folder, parts, job, beam={"rows_per_shard": 17}, dealer=DEALER)
 
 
@@ -60,7 +70,7 @@ def stage_by_stage(folder: Path) -> World:
     """Each round a Beam stage at one party, over five row shards and three column shards."""
     parts = tables(blobs(50, 3), list("abc"), [22], axis=0)
     normalise = {"method": "zscore", "aggregate": True}
-    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", **OUTLIERS, **JOB}
+    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", **OUTLIERS, **JOB, **PLUS_PLUS}
     world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3}, dealer=DEALER)
     return world.altered("payco", beam={"rounds": "stages"})
 

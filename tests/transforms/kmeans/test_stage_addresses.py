@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
-from veilmeans.schemas.kmeans_config import OutliersConfig, PredictConfig
+from veilmeans.schemas.kmeans_config import InitConfig, OutliersConfig, PredictConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 
+PLUS_PLUS = InitConfig(method="k-means++")
 FROZEN = Path(__file__).with_name("stage_addresses.txt")
 TRIMMED, MODEL = OutliersConfig(count=1, during_training=True), PredictConfig(model="model")
 JOBS = {
@@ -28,6 +29,10 @@ JOBS = {
         inertia=False,
         outliers=OutliersConfig(count=1),
         predict=MODEL,
+    ),
+    "vertical, k-means++, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he", init=PLUS_PLUS),
+    "horizontal, k-means++, three parties, k = 2, two starts": kmeans_for(
+        horizontal((3, 2, 1), 2, 4), 2, init=PLUS_PLUS, starts=2
     ),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.transcript_cases import on_squared_distances, on_starts, on_weights, words
 from support.transcripts import (
     ROWS,
     RUNS,
@@ -44,6 +45,7 @@ from veilmeans.transforms.primitives.divide import Division, numerator, quotient
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
 from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
+from veilmeans.transforms.primitives.weighted_choice import draw
 from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
@@ -51,13 +53,6 @@ from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, m
 pytestmark = pytest.mark.slow
 
 CONSTANT = 2**61 + 12345
-
-
-def words(parties: int, secret: int, shape: tuple[int, ...] = (ROWS,)) -> list[ring.Ring]:
-    """Make shares that are not random: all but the first are zero; or, for another secret, seven."""
-    seven = 7 if secret else 0
-    first = np.full(shape, (secret - seven * (parties - 1)) % 2**64, ring.DTYPE)
-    return [first, *(np.full(shape, seven, ring.DTYPE) for _ in range(parties - 1))]
 
 
 def packed(parties: int, secret: int, rows: int = ROWS) -> list[Array]:
@@ -155,6 +150,10 @@ CASES: dict[str, Case] = {
         "inject several bits": on_repeated_values(m),
         "cross": on_matrices(m),
         "divide": on_counts(m),
+        "the best of four starts": on_starts(m),
+        "a secret random number": on_words(m, draw(ROWS), "x"),
+        "a row by its weight": on_weights(m),
+        "the nearest centroid of each row": on_squared_distances(m),
     }.items()
 } | {
     "minimum of 3, M = 2": on_distances(2, 3, Argmin(compare_bits=16)),

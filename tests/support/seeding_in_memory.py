@@ -1,0 +1,55 @@
+"""k-means++ with all parties in step, from a given first row."""
+
+from dataclasses import replace
+from functools import partial, reduce
+
+import numpy as np
+
+from support.kmeans_in_memory import InStepExecutor, parties_in_step
+from veilmeans.crypto import fixed_point as fixed
+from veilmeans.crypto import prg, ring
+from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Arrays, Real
+from veilmeans.transforms.kmeans.iteration import choose_centroid, mask_operands, write_first_seeds
+from veilmeans.transforms.kmeans.party_state import ALL_SEEDS, PartyJob, by_columns
+from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.rounds.executor import Load, Over
+from veilmeans.transforms.rounds.party_context import OpenPartyContext
+
+DRAWN_BITS = 31
+
+
+def run_seeding(kmeans: KMeansSteps, rows: Real, first: int) -> tuple[Real, list[float]]:
+    """Choose the centroids of normalised rows; return them, and the secret random numbers in [0, 1)."""
+    assert kmeans.seeding is not None
+    times = kmeans.seeding.times
+    with parties_in_step(kmeans, rows, 1) as run:
+        if kmeans.operand is not None:
+            mask_operands(kmeans.operand, run)
+        write_first_seeds(Load(partial(_share_of_row, rows, first), lambda *_: ()), run)
+        for iteration in range(-times, 0):
+            choose_centroid(kmeans.seeding, replace(run, table=run.table.at(iteration)))
+        shares = run.shards(Over.COLUMNS, ALL_SEEDS)
+        centroids = np.concatenate([ring.total(state["mu"] for state in each) for each in shares.values()], axis=1)
+        return fixed.decode(centroids), _drawn_numbers(run, times)
+
+
+def _share_of_row(rows: Real, row: int, job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """What a party owns of a row, as `initial_centroids` has it."""
+    layout, party = job.steps.layout, context.party.index
+    share = np.zeros((1, layout.total_features), ring.DTYPE)
+    if layout.find_row(row)[0] in (None, party):
+        columns = layout.own_columns(party)
+        share[0, columns] = fixed.encode(rows[row])[columns]
+    return by_columns(job.steps, "mu", share)[shard]
+
+
+def _drawn_numbers(run: InStepExecutor, times: int) -> list[float]:
+    """Put the parties' random bits together."""
+    numbers = []
+    for iteration in range(-times, 0):
+        address = Address("test", iteration, "seed-draw.00.b2a", 0)
+        own = [prg.uniform(each.seed, address, "draw", (DRAWN_BITS,)) for each in run.table.contexts]
+        bits = reduce(np.bitwise_xor, own) & ring.DTYPE(1)
+        numbers.append(float(np.ldexp(bits.astype(np.float64), np.arange(DRAWN_BITS)).sum()) / 2**DRAWN_BITS)
+    return numbers
