@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transforms.rounds",),
     ("transforms.primitives",),
     ("transforms.products",),
+    ("transforms.statistics",),
     ("transforms.offline",),
     ("transforms.kmeans",),
     ("pipelines.session",),

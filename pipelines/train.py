@@ -29,15 +29,14 @@ from veilmeans.transforms.kmeans.iteration import (
     write_first_seeds,
 )
 from veilmeans.transforms.kmeans.party_state import (
-    ALL_SEEDS,
     FINISHED,
     PartyJob,
     by_columns,
     checkpoints_of,
-    drop_seeds,
     finish_training,
     first_checkpoint,
 )
+from veilmeans.transforms.kmeans.seed_state import ALL_SEEDS, drop_seeds
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
 log = logging.getLogger(__name__)

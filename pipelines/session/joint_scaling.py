@@ -18,10 +18,10 @@ from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.transforms.kmeans import joint_statistics
 from veilmeans.transforms.rounds.executor import BareExecutor, OneElement, StageCosts, in_memory
 from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.protocol import require
+from veilmeans.transforms.statistics import joint_statistics
 
 log = logging.getLogger(__name__)
 

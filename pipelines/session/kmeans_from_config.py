@@ -15,13 +15,13 @@ from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
-from veilmeans.transforms.kmeans.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin
 from veilmeans.transforms.primitives.argmin_choice import choose_argmin
-from veilmeans.transforms.primitives.weighted_choice import WEIGHT_BITS
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
+from veilmeans.transforms.statistics.outliers import Outliers, choose_digit_bits
+from veilmeans.transforms.statistics.weighted_choice import WEIGHT_BITS
 
 _ROOM = 62  # values that are multiplied or truncated stay below 2^62
 _COUNT_BITS = 30  # counts that can be divided by are below 2^30

@@ -16,7 +16,7 @@ from veilmeans.schemas.column_names import list_briefly
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError
 from veilmeans.schemas.run_folder import StorageFolder
-from veilmeans.transforms.kmeans.joint_statistics import moment_sums
+from veilmeans.transforms.statistics.joint_statistics import moment_sums
 
 _HOW = "`veilmeans inspect` shows the command that corrects it"
 

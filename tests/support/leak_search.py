@@ -56,9 +56,8 @@ def evidence_of(config: JobConfig, folder: Path) -> Evidence:
 
 _PUBLIC = ("indptr", "indices", "shape", "columns", "largest.shard")
 """Arrays of a party's own files that are public: they describe shapes."""
-_TAGGED = tuple(
-    "checkpoints centroids assignments operands opened encrypted scores opened-scores seeds seed-weights".split()
-)
+_TAGGED = ("checkpoints", "centroids", "assignments", "operands", "opened", "encrypted")
+_TAGGED += ("scores", "opened-scores", "seeds", "seed-weights")
 """Folders whose files begin with a tag."""
 
 

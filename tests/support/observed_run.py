@@ -6,7 +6,7 @@ sums and counts of every iteration.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -31,8 +31,8 @@ from veilmeans.io.storage.scratch import Scratch
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.kmeans_config import REVEALED
-from veilmeans.transforms.kmeans.outliers import Outliers
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.statistics.outliers import Outliers
 
 ROWS, ITERATIONS, ROWS_PER_SHARD = 320, 2, 128
 
@@ -168,8 +168,7 @@ class ObservedRun:
         theirs = [form for name in others for form in related_forms(self.values(name))]
         own = [form for name in parties for form in related_forms(self.values(name))]
         public = np.array([0, 1, 2, 1 << 20, 1 << 21], np.uint64)
-        squares = [norms(self.values(name)) for name in parties]  # a centroid of k-means++ may be a row of theirs
-        known = np.concatenate([*own, *squares, public, -public])
+        known = np.concatenate([*own, *self._own_seed_norms(parties), public, -public])
         words = np.setdiff1d(np.concatenate([*theirs, *self.intermediates()]), known)
         reals = np.concatenate([self.raw(name).reshape(-1) for name in others])
         if self.scenario.normalise.get("aggregate"):  # a column's extremes are opened to all
@@ -261,6 +260,12 @@ class ObservedRun:
             for start, end in [(0, ROWS), *pairwise(starts)]:
                 yield hot[:, start:end] @ x[start:end]
                 yield hot[:, start:end].sum(axis=1, dtype=np.uint64)
+
+    def _own_seed_norms(self, parties: Iterable[str]) -> Iterator[Array]:
+        """|μ|² of those centroids that k-means++ chose among these parties' own rows: they keep |x|² of all of them."""
+        if self.steps.seeding is not None and not self.scenario.vertical:
+            rows = np.concatenate([self.values(name) for name in parties])
+            yield from (norms(each[None]) for each in self.opened("mu", 0) if (rows == each).all(axis=1).any())
 
     def _weights(self, x: Array) -> Iterator[Array]:
         """Squared distances to each centroid that k-means++ chose, the rows' weights, and their prefix sums."""

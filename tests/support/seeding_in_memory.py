@@ -11,7 +11,8 @@ from veilmeans.crypto import prg, ring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.transforms.kmeans.iteration import choose_centroid, mask_operands, write_first_seeds
-from veilmeans.transforms.kmeans.party_state import ALL_SEEDS, PartyJob, by_columns
+from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns
+from veilmeans.transforms.kmeans.seed_state import ALL_SEEDS
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.rounds.executor import Load, Over
 from veilmeans.transforms.rounds.party_context import OpenPartyContext

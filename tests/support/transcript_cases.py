@@ -8,8 +8,8 @@ from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding, nearest
 from veilmeans.transforms.primitives.best_start import choose_best, take_counts
-from veilmeans.transforms.primitives.weighted_choice import choose
 from veilmeans.transforms.products.engine_parameters import EngineParameters
+from veilmeans.transforms.statistics.weighted_choice import choose
 
 
 def words(parties: int, secret: int, shape: tuple[int, ...] = (ROWS,)) -> list[ring.Ring]:

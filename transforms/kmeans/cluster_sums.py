@@ -5,7 +5,7 @@
 `update`, beside the first round on the counts:
   2. X_iᵀ·C for every owner i, of the first k − 1 clusters        (`transforms.products.cross_product`, transposed)
   3. the last cluster's sum is the sum of all rows, which an owner knows, less the other clusters'; if some rows are in
-     none (`kmeans.outliers`), all k are multiplied
+     none (`statistics.outliers`), all k are multiplied
 
 Several starts share all rounds: "c" has the rows of all of them, k × s·W words, and what comes out has one start after
 the other.

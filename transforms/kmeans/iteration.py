@@ -36,11 +36,10 @@ from typing import TypeVar
 from veilmeans.io.storage.triple_store import Manifest, StoreRun
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.kmeans import party_state as state
+from veilmeans.transforms.kmeans import seed_state
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
-from veilmeans.transforms.kmeans.outliers import Outliers
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.primitives.largest import COUNTS
 from veilmeans.transforms.rounds.executor import (
     BareExecutor,
     CountStage,
@@ -53,6 +52,8 @@ from veilmeans.transforms.rounds.executor import (
     only,
 )
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
+from veilmeans.transforms.statistics.largest import COUNTS
+from veilmeans.transforms.statistics.outliers import Outliers
 
 S = TypeVar("S")
 
@@ -70,30 +71,30 @@ def write_first_centroids(first: Load, checkpoint: Keep, run: Executor[S]) -> S:
 
 def write_first_seeds(first: Load, run: Executor[S]) -> S:
     """Keep the shares of the centroids with which k-means++ begins."""
-    return run.keep(state.KEEP_FIRST_SEEDS, run.shards(Over.COLUMNS, first))
+    return run.keep(seed_state.KEEP_FIRST_SEEDS, run.shards(Over.COLUMNS, first))
 
 
 def choose_centroid(seeding: Seeding, run: Executor[S]) -> S:
     """Choose one more centroid of each start by k-means++, before the first iteration; see `kmeans_plus_plus`."""
     after = []
     if seeding.encrypt is not None:
-        columns = run.load(state.COLUMN_RANGE, run.shards(Over.COLUMNS, state.NEWEST_SEEDS))
+        columns = run.load(state.COLUMN_RANGE, run.shards(Over.COLUMNS, seed_state.NEWEST_SEEDS))
         after = [run.keep(state.KEEP_ENCRYPTED, run.rounds(seeding.encrypt, columns))]
-    rows = run.shards(Over.ROWS, state.SEED_OPERANDS, after)
-    columns = run.shards(Over.COLUMNS, state.NEWEST_SEEDS, after)
-    drawn = run.shards(Over.ONE, state.NOTHING, after)
+    rows = run.shards(Over.ROWS, seed_state.SEED_OPERANDS, after)
+    columns = run.shards(Over.COLUMNS, seed_state.NEWEST_SEEDS, after)
+    drawn = run.shards(Over.ONE, seed_state.NOTHING, after)
     lanes = (seeding.distance, rows), (seeding.norms, columns), (seeding.draw, drawn)
     products, squares, drawn = run.beside(*lanes)
     norms = run.total(Over.ROWS, state.to_every_row_shard, run.total(Over.ONE, only("u"), squares))
-    distances = run.load(state.ROW_WEIGHTS, run.join(products, norms))
-    weighed = run.keep(state.KEEP_SEED_WEIGHTS, run.rounds(seeding.nearest, distances))
-    limits = run.rounds(seeding.limit, run.total(Over.ONE, state.sums_of_weights, weighed, drawn))
-    limited = run.join(weighed, run.total(Over.ROWS, state.limits_to_every_row_shard, limits))
-    chosen = run.load(state.SEED_UPDATE_OPERANDS, run.rounds(seeding.choose, limited))
+    distances = run.load(seed_state.ROW_WEIGHTS, run.join(products, norms))
+    weighed = run.keep(seed_state.KEEP_SEED_WEIGHTS, run.rounds(seeding.nearest, distances))
+    limits = run.rounds(seeding.limit, run.total(Over.ONE, seed_state.sums_of_weights, weighed, drawn))
+    limited = run.join(weighed, run.total(Over.ROWS, seed_state.limits_to_every_row_shard, limits))
+    chosen = run.load(seed_state.SEED_UPDATE_OPERANDS, run.rounds(seeding.choose, limited))
     columns = run.total(Over.COLUMNS, state.sums_by_columns, run.rounds(seeding.update, chosen))
     if seeding.unmask is not None:
         columns = run.rounds(seeding.unmask, run.load(state.COLUMN_RANGE, columns))
-    return run.keep(state.KEEP_SEEDS, columns)
+    return run.keep(seed_state.KEEP_SEEDS, columns)
 
 
 def measure_distances(steps: KMeansSteps, run: Executor[S], after: Sequence[S] = ()) -> tuple[S, S]:

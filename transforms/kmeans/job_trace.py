@@ -20,13 +20,13 @@ from veilmeans.transforms.kmeans.iteration import (
     predict_rows,
     write_first_centroids,
 )
-from veilmeans.transforms.kmeans.joint_statistics import open_statistics, statistics_step
 from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.traced_job import JobStep, TracedJob, When
 from veilmeans.transforms.rounds.executor import Keep, Load, Over
 from veilmeans.transforms.rounds.trace import StageTrace, trace_rows
 from veilmeans.transforms.rounds.trace_executor import Memo, TracedStep, TraceExecutor
+from veilmeans.transforms.statistics.joint_statistics import open_statistics, statistics_step
 
 _Traced = tuple[tuple[When, TracedStep], ...]
 

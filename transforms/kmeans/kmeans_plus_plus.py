@@ -8,7 +8,7 @@ proportional to its squared distance to the nearest of those before; nobody lear
   2. V ← min(V, D / 2^s), where D / 2^s is rounded at random (`primitives.truncate`): right on average, and 0 stays 0,
      so that a chosen row has the weight 0; s keeps ΣV below 2^31. D and V·2^s are compared at 32 bits: only near-ties
      may go either way, and V is then one of two values that hardly differ
-  3. the first row whose prefix sum of V exceeds r·ΣV, as one-hot shares C                (`primitives.weighted_choice`)
+  3. the first row whose prefix sum of V exceeds r·ΣV, as one-hot shares C                (`statistics.weighted_choice`)
   4. the new centroid CᵀX, by the products of the centroid update: it is the row itself, to the last bit
 
 Eleven rounds a centroid for two parties: 1 (distance), 3 + 1 (minimum), 1 (limit), 3 + 1 (choice), 1 (centroid).
@@ -32,11 +32,11 @@ from veilmeans.transforms.kmeans.distance import add_norms, distance
 from veilmeans.transforms.primitives.bit_injection import inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.truncate import Truncation
-from veilmeans.transforms.primitives.weighted_choice import choose, draw, limit
 from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
 from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.protocol import Protocol, merge_rounds, require, without
+from veilmeans.transforms.statistics.weighted_choice import choose, draw, limit
 
 _COMPARED_BITS = 32
 _X, _NEARER, _GAIN = "near.x", "near.b", "near.by"

@@ -12,20 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, scores, seed_weights, seeds
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, scores
 from veilmeans.io.storage.encoded_shards import read_dense_rows, read_row_squares, read_rows
 from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, OPERANDS, SEED_WEIGHTS, SEEDS
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, OPERANDS
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.primitives.largest import BELOW, SHARD, counts_before
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import (
-    CSR_ARRAYS,
     OwnerProducts,
     ciphertexts_within,
     csr_to_state,
@@ -33,6 +31,7 @@ from veilmeans.transforms.products.he_product import (
 )
 from veilmeans.transforms.rounds.executor import AddUp, Keep, Load, Over, has_stopped
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, run_checkpoints
+from veilmeans.transforms.statistics.largest import BELOW, SHARD, counts_before
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _matrix_to_mask(job: PartyJob, context: OpenPartyContext, shard: int) -> Arr
     return shape_to_state(job.row_shards[shard].shape)
 
 
-def _operands(job: PartyJob, context: OpenPartyContext, shard: int, engines: OwnerProducts) -> Arrays:
+def operands_of(job: PartyJob, context: OpenPartyContext, shard: int, engines: OwnerProducts) -> Arrays:
     """This party's own matrix, and the masked matrices of the others."""
     own = _own_matrix(job, context, shard, sparse=engines[context.party.index] is not None)
     return {**own, **(checkpoints_of(context).read_shard(OPERANDS, shard) if job.steps.engines.masked else {})}
@@ -110,12 +109,12 @@ def _operands(job: PartyJob, context: OpenPartyContext, shard: int, engines: Own
 
 def _distance_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """The operands of the distances, and shares of all centroids as this iteration begins."""
-    operands = _operands(job, context, shard, job.steps.engines.distance)
+    operands = operands_of(job, context, shard, job.steps.engines.distance)
     return {**operands, "mu": read_centroids(job, checkpoints_of(context), _kind(job, context))}
 
 
 def _update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    return _operands(job, context, shard, job.steps.engines.update)
+    return operands_of(job, context, shard, job.steps.engines.update)
 
 
 def _column_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -155,12 +154,16 @@ def _squares(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     return {"x2": checkpoints_of(context).read(context.iteration)["x2"]}
 
 
-def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+def own_row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> ring.Ring:
     """|x|² of what this party owns of each row, with 2f fractional bits; a share, as the owners' sum is |x|²."""
     row_shard = job.row_shards[shard]
     if row_shard.owner not in (None, context.party.index):
-        return {"x2": np.zeros(row_shard.shape.rows, ring.DTYPE)}
-    return {"x2": read_row_squares(job.encoded, row_shard.index)}
+        return np.zeros(row_shard.shape.rows, ring.DTYPE)
+    return read_row_squares(job.encoded, row_shard.index)
+
+
+def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    return {"x2": own_row_squares(job, context, shard)}
 
 
 def _shard_number(_job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
@@ -171,55 +174,6 @@ def read_centroids(job: PartyJob, store: Checkpoints, kind: str) -> ring.Ring:
     """Read shares of all centroids (k × d) of this kind."""
     parts = [store.read_shard(kind, shard)["mu"] for shard in job.shard_numbers(Over.COLUMNS)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-# loads of k-means++: centroids have numbers from 0, and the last is chosen in the iteration before the first, −1
-def _newest(job: PartyJob, context: OpenPartyContext) -> int:
-    """The number of the newest centroid."""
-    return context.iteration + shapes.seeding_of(job.steps).times
-
-
-def _newest_seeds(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """Shares of a column shard's newest centroids."""
-    return checkpoints_of(context).read_shard(seeds(_newest(job, context)), shard)
-
-
-def _seed_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """The operands of the distances to the newest centroids, and shares of these."""
-    parts = [_newest_seeds(job, context, column_shard)["mu"] for column_shard in job.shard_numbers(Over.COLUMNS)]
-    return {
-        **_operands(job, context, shard, shapes.seeding_of(job.steps).engines.distance),
-        "mu": np.concatenate(parts, axis=1),
-    }
-
-
-def _seed_weights(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """Shares of a row shard's weights, this party's |x|² of each row, and the shard's number."""
-    number, seeding = {"number": np.array([shard])}, shapes.seeding_of(job.steps)
-    if _newest(job, context):
-        return {**number, **checkpoints_of(context).read_shard(seed_weights(_newest(job, context)), shard)}
-    row_shard = job.row_shards[shard]
-    squares = np.zeros(row_shard.shape.rows, ring.DTYPE)
-    if row_shard.owner in (None, context.party.index):
-        squares = read_row_squares(job.encoded, row_shard.index)
-    farthest = seeding.farthest if context.party.first else 0
-    return {**number, "v": np.full((seeding.choices, len(squares)), farthest, ring.DTYPE), "x2": squares}
-
-
-def _seed_update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    return _operands(job, context, shard, shapes.seeding_of(job.steps).engines.update)
-
-
-def _all_seeds(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """Shares of a column shard's first centroids, when all are chosen."""
-    store = checkpoints_of(context)
-    parts = [store.read_shard(seeds(number), shard)["mu"] for number in range(shapes.seeding_of(job.steps).times + 1)]
-    return {"mu": np.stack(parts, axis=1).reshape(-1, parts[0].shape[1])}
-
-
-def _nothing(_job: PartyJob, _context: OpenPartyContext, _shard: int) -> Arrays:
-    """The beginning of a step that needs randomness alone."""
-    return {}
 
 
 MATRIX_TO_MASK = Load(_matrix_to_mask, shapes.matrix_to_mask, kept=("scale",))
@@ -234,12 +188,6 @@ COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
 ROW_SQUARES = Load(_row_squares, shapes.row_squares)
 SHARD_NUMBER = Load(_shard_number, shapes.shard_number)
-NEWEST_SEEDS = Load(_newest_seeds, shapes.newest_seeds, kept=("seeds",))
-SEED_OPERANDS = Load(_seed_operands, shapes.seed_operands, kept=("scale", "operands", "seeds", "encrypted"))
-ROW_WEIGHTS = Load(_seed_weights, shapes.seed_weights, kept=("scale", "weights"))
-SEED_UPDATE_OPERANDS = Load(_seed_update_operands, shapes.seed_update_operands, kept=("operands",))
-ALL_SEEDS = Load(_all_seeds, shapes.column_centroids, kept=("seeds",))
-NOTHING = Load(_nothing, shapes.nothing)
 
 
 # keeps
@@ -291,29 +239,6 @@ def _write_inertia(_job: PartyJob, context: OpenPartyContext, _shard: int, state
     store.write(done, {**store.read(done), "inertia": state["inertia"]})
 
 
-def _keep_first_seeds(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    checkpoints_of(context).write_shard(seeds(0), shard, {"mu": state["mu"]})
-
-
-def _keep_seeds(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    """Keep the new centroids of a column shard; the last row is the sum of all other rows."""
-    number = _newest(job, context) + 1
-    checkpoints_of(context).write_shard(seeds(number), shard, {"mu": np.ascontiguousarray(state["s"][:-1])})
-
-
-def _keep_seed_weights(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    number = _newest(job, context) + 1
-    checkpoints_of(context).write_shard(seed_weights(number), shard, {name: state[name] for name in ("v", "x2")})
-
-
-def drop_seeds(context: OpenPartyContext) -> None:
-    """Delete what only k-means++ needs, when checkpoint 0 has the first centroids."""
-    store = checkpoints_of(context)
-    for kind in (SEEDS, SEED_WEIGHTS):
-        store.drop(kind)
-    store.drop(ENCRYPTED, before=0)
-
-
 _CHOSEN_COUNTS = "chosen.n"
 """The counts of the best start, in the last checkpoint."""
 
@@ -342,9 +267,6 @@ KEEP_SCORES = Keep("scores", _keep_scores)
 KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
-KEEP_FIRST_SEEDS = Keep("seeds", _keep_first_seeds)
-KEEP_SEEDS = Keep("seeds", _keep_seeds)
-KEEP_SEED_WEIGHTS = Keep("weights", _keep_seed_weights)
 KEEP_CHOSEN = Keep("centroids", _keep_chosen)
 KEEP_CHOSEN_COUNTS = Keep("checkpoint", _write_chosen_counts)
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
@@ -442,19 +364,6 @@ def below_to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -
 def ranks_to_row_shards(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the ranks with which it begins."""
     return counts_before(len(steps.layout.row_shards()), state)
-def sums_of_weights(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
-    """Put the sum of a row shard's weights at its place among all shards' sums; the drawn numbers pass."""
-    if "r" in state:
-        return {0: {"r": state["r"]}}
-    weights = state["v"]
-    sums = np.zeros((len(steps.layout.row_shards()), len(weights)), ring.DTYPE)
-    sums[int(state["number"][0])] = ring.column_sums(np.ascontiguousarray(weights.T))
-    return {0: {"sums": sums}}
-
-
-def limits_to_every_row_shard(_steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
-    """Give every row shard the limit, and the sum of the weights before it."""
-    return {shard: {"t": state["t"], "before": before} for shard, before in enumerate(state["before"])}
 
 
 def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

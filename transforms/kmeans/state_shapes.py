@@ -14,10 +14,10 @@ from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.primitives.largest import SHARD
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
+from veilmeans.transforms.statistics.largest import SHARD
 
 COLUMN_NAME_LENGTH = 8
 """Letters of a column's name, where names are opened and not known yet."""

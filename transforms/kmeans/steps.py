@@ -12,7 +12,6 @@ from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia,
 from veilmeans.transforms.kmeans.cluster_sums import convert, group_starts, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
-from veilmeans.transforms.kmeans.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.best_start import choose_best, take_best, take_counts
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
@@ -21,6 +20,7 @@ from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
 from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.protocol import Protocol
+from veilmeans.transforms.statistics.outliers import Outliers, keep_distances, score, weigh
 
 
 @dataclass(frozen=True)

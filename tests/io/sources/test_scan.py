@@ -24,7 +24,7 @@ from veilmeans.crypto.wide_ring import to_integers
 from veilmeans.io.sources.column_encoding import EncodingRules
 from veilmeans.io.sources.scan import scan_source
 from veilmeans.io.sources.source_files import BatchLimits
-from veilmeans.transforms.kmeans.joint_statistics import moment_sums
+from veilmeans.transforms.statistics.joint_statistics import moment_sums
 
 numbers = st.floats(-1000, 1000).map(lambda x: round(x, 3))
 tables = st.integers(1, 3).flatmap(

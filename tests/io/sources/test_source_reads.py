@@ -14,7 +14,7 @@ from veilmeans.io.sources.encode import encode_source
 from veilmeans.io.sources.scaling import scale_columns
 from veilmeans.io.sources.scan import scan_source
 from veilmeans.io.sources.source_files import BatchLimits
-from veilmeans.transforms.kmeans.joint_statistics import moment_sums
+from veilmeans.transforms.statistics.joint_statistics import moment_sums
 
 LIMITS = BatchLimits(text_bytes=1 << 15, cells=50_000)
 ROWS = 30_000

@@ -28,8 +28,8 @@ from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.schemas.kmeans_config import CipherConfig, OutliersConfig, PredictConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.iteration import find_outliers
-from veilmeans.transforms.kmeans.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.statistics.outliers import Outliers, choose_digit_bits
 
 Flags = NDArray[np.bool_]
 

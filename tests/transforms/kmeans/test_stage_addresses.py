@@ -9,8 +9,8 @@ from pathlib import Path
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from veilmeans.schemas.kmeans_config import InitConfig, OutliersConfig, PredictConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.statistics.joint_statistics import MOMENTS, extremes
 
 PLUS_PLUS = InitConfig(method="k-means++")
 FROZEN = Path(__file__).with_name("stage_addresses.txt")

@@ -45,10 +45,10 @@ from veilmeans.transforms.primitives.divide import Division, numerator, quotient
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
 from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
-from veilmeans.transforms.primitives.weighted_choice import draw
 from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
+from veilmeans.transforms.statistics.weighted_choice import draw
 
 pytestmark = pytest.mark.slow
 

@@ -30,10 +30,10 @@ from veilmeans.crypto import wide_ring as wide
 from veilmeans.crypto.wide_ring import WORDS
 from veilmeans.schemas.arrays import Arrays, Real, from_stream
 from veilmeans.schemas.errors import InputError, RefusedError
-from veilmeans.transforms.kmeans import joint_statistics as statistics
-from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.rounds.trace import trace
+from veilmeans.transforms.statistics import joint_statistics as statistics
+from veilmeans.transforms.statistics.joint_statistics import MOMENTS, extremes
 
 LARGEST = np.finfo(np.float64).max
 CORNERS = [0.0, -0.0, 5e-324, -5e-324, 2.3e-308, 1e-6, 0.1, 1.0, -1.0, 1 / 3, 1e9, -1e9, 1.8e19, -1.8e19]

@@ -3,7 +3,7 @@
   assign      |x − μ_j|² = D'_j + |x|², and |x|² is a sum of what owners know; the row's own one by its one-hot bits
               (`primitives.bit_injection`), with 2f fractional bits; rounded to f where it may be opened
   outliers    the score's bits, at most 32 from the highest that can be set (`primitives.bit_decomposition`), then a
-  threshold   search for the ℓ largest, digit by digit (`primitives.largest`)
+  threshold   search for the ℓ largest, digit by digit (`statistics.largest`)
   weigh       during training: c_j ∧ ¬outlier, and B2A of these k rows: outliers move no centroid (k-means--)
 
 Steps over row shards and over one element follow each other, a digit each; their rounds are numbered through.
@@ -28,7 +28,12 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.argmin_choice import DEALT_SECONDS, ROUND_SECONDS
 from veilmeans.transforms.primitives.bit_decomposition import BitDecomposition, decompose
 from veilmeans.transforms.primitives.bit_injection import b2a, select_by_bits
-from veilmeans.transforms.primitives.largest import (
+from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
+from veilmeans.transforms.primitives.truncate import Truncation, truncate
+from veilmeans.transforms.products.cross_product import shape_from_state
+from veilmeans.transforms.rounds.executor import Step
+from veilmeans.transforms.rounds.protocol import Protocol, require, without
+from veilmeans.transforms.statistics.largest import (
     PLANES,
     Largest,
     begin,
@@ -38,11 +43,6 @@ from veilmeans.transforms.primitives.largest import (
     take_first,
     threshold,
 )
-from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
-from veilmeans.transforms.primitives.truncate import Truncation, truncate
-from veilmeans.transforms.products.cross_product import shape_from_state
-from veilmeans.transforms.rounds.executor import Step
-from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
 MOST_BITS = 32
 """So many bits of a score are searched at most."""

@@ -13,7 +13,7 @@ from support.parties import make_shares
 from support.primitive_checks import FEW, parties, run_on_shares
 from support.transcripts import InStepRun, seeds_of
 from veilmeans.crypto import ring
-from veilmeans.transforms.primitives.weighted_choice import choose, draw, limit
+from veilmeans.transforms.statistics.weighted_choice import choose, draw, limit
 
 MOST = 2**31 - 1
 small = st.integers(0, 3)
