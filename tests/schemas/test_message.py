@@ -13,7 +13,8 @@ from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_enve
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", fullmatch=True)
 numbers = st.integers(0, 2**62 - 1)
-keys = st.builds(MessageKey, st.builds(Address, names, numbers, names, numbers), names, names)
+iterations = st.integers(-(2**62), 2**62 - 1)
+keys = st.builds(MessageKey, st.builds(Address, names, iterations, names, numbers), names, names)
 KEY = MessageKey(Address("run", 0, "stage", 7), "payco", "shop")
 GOOD = ["run", 0, "stage", 7, "payco", "shop"]
 
@@ -40,8 +41,10 @@ def test_a_key_with_a_malformed_name_is_refused(place: int, name: object) -> Non
         MessageKey.parse(json.dumps([*GOOD[:place], name, *GOOD[place + 1 :]]))
 
 
-@pytest.mark.parametrize("place", [1, 3])
-@pytest.mark.parametrize("number", [-1, 2**62, 1.0, "1", True, None, [1]])
+MALFORMED = (2**62, -(2**62) - 1, 1.0, "1", True, None, [1])
+
+
+@pytest.mark.parametrize(("place", "number"), [(3, -1), *((place, number) for place in (1, 3) for number in MALFORMED)])
 def test_a_key_with_a_malformed_number_is_refused(place: int, number: object) -> None:
     with pytest.raises(RefusedError, match="a number"):
         MessageKey.parse(json.dumps([*GOOD[:place], number, *GOOD[place + 1 :]]))

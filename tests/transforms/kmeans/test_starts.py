@@ -19,10 +19,11 @@ from support.kmeans_in_memory import (
 )
 from support.lloyd_checks import TOLERANCE
 from support.parties import make_shares
+from support.row_results import row_results
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Array, Real
-from veilmeans.schemas.kmeans_config import ProductEnginesConfig
+from veilmeans.schemas.kmeans_config import OutliersConfig, ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.iteration import (
     choose_start,
@@ -53,8 +54,11 @@ def rows_in_clusters(n: int) -> Real:
     return rng.random((4, 5))[rng.integers(0, 4, n)] * 0.7 + rng.random((n, 5)) * 0.3
 
 
-def train(kmeans: KMeansSteps, rows: Real, starts: list[Real]) -> tuple[list[Real], Real, Array, float]:
-    """The centroids of all starts after the last iteration; the chosen centroids, the rows' clusters, the inertia."""
+def train(kmeans: KMeansSteps, rows: Real, starts: list[Real]) -> tuple[list[Real], Real, Array, float, dict[str, Any]]:
+    """The centroids of all starts after the last iteration; the chosen centroids, the rows' clusters, the inertia.
+
+    Last, the rows' scores and which are outliers, where the job finds them.
+    """
     shares = make_shares(fixed.encode(np.concatenate(starts)), kmeans.layout.parties, seed=1)
     columns = [by_columns(kmeans, "mu", share) for share in shares]
     with parties_in_step(kmeans, rows, ITERATIONS) as run:
@@ -72,18 +76,20 @@ def train(kmeans: KMeansSteps, rows: Real, starts: list[Real]) -> tuple[list[Rea
         chosen = ring.total([read_centroids(job, store, "chosen") for job, store in jobs])
         inertia = ring.total([store.read(ITERATIONS)["inertia"] for store in stores])
         labels = labels_of(kmeans.layout, stores, ITERATIONS + 1)
+        of_rows = row_results(kmeans.last, stores, ITERATIONS + 1)
     return (
         np.split(fixed.decode(everything), len(starts)),
         fixed.decode(chosen),
         labels,
         float(fixed.decode(inertia)[0]),
+        of_rows,
     )
 
 
 def check_starts(kmeans: KMeansSteps, rows: Real, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     starts = [rows[rng.choice(len(rows), kmeans.k, replace=False)] for _ in range(kmeans.starts)]
-    found, chosen, labels, inertia = train(kmeans, rows, starts)
+    found, chosen, labels, inertia, of_rows = train(kmeans, rows, starts)
     inertias = []
     for start, centroids in zip(starts, found, strict=True):
         before, after = lloyd(lambda: [rows], start, ITERATIONS)[-2:]
@@ -94,6 +100,10 @@ def check_starts(kmeans: KMeansSteps, rows: Real, seed: int = 0) -> None:
     assert len(best) < kmeans.starts or kmeans.k == 1
     np.testing.assert_array_equal(labels, nearest(rows, chosen))
     assert inertia == pytest.approx(min(inertias), abs=2 * NEAR)
+    if kmeans.outliers is not None:
+        squares = ((rows - chosen[labels]) ** 2).sum(axis=1)
+        np.testing.assert_allclose(of_rows["scores"], squares, rtol=0, atol=1e-5)
+        assert set(np.flatnonzero(of_rows["outliers"])) == set(np.argsort(squares)[-kmeans.outliers.count :])
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -119,6 +129,12 @@ def test_products_by_he(layout: Layout, products: Any) -> None:
     rows = np.where(np.random.default_rng(1).random((20, 5)) < 0.4, 0, rows_in_clusters(20))
     kmeans = kmeans_for(layout, 3, products=products, starts=2, tol=0)
     check_starts(replace(kmeans, columns_per_shard=2), rows)
+
+
+@pytest.mark.parametrize(("name", "products"), [("vertical", "he"), ("horizontal, three parties", "beaver")])
+def test_scores_and_outliers_are_by_the_best_start(name: str, products: str) -> None:
+    found = {"scores": True, "outliers": OutliersConfig(count=5)}
+    check_starts(kmeans_for(LAYOUTS[name], 2, products=products, starts=3, tol=0, **found), rows_in_clusters(70))
 
 
 def test_a_tolerance_is_of_all_starts_together() -> None:
