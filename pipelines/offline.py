@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
+from types import ModuleType
 
 import numpy as np
 
@@ -53,7 +54,6 @@ from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
-from veilmeans.transforms.offline.ot_store import MakePlaces, StoreMaking, check_operands, open_made_store, run_setup
 from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
@@ -101,7 +101,7 @@ def dry_offline(config: JobConfig) -> str:
     if config.dealer:
         lines.append(_amount(f"would get from {config.dealer}", mine))
     else:
-        check_operands(StoreMaking(settings, plan, manifest_of(settings, plan, chosen)))
+        _makers().check_operands(_makers().StoreMaking(settings, plan, manifest_of(settings, plan, chosen)))
         lines += _exchanged(mine)
     lines += [f"  {each.count:,} {each.unit} of {each.kind}" for each in mine.triples]
     if mine.ciphertexts:
@@ -187,7 +187,7 @@ def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
 def _extra_timeout_s(config: JobConfig, plan: TracedJob, manifest: Manifest) -> float:
     """Extra seconds that a peer may take to make its ciphertexts and, without a dealer, the last of its places."""
     steps = kmeans_steps(config, manifest.engines)
-    places = 0.0 if config.dealer else StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
+    places = 0.0 if config.dealer else _makers().StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
     return places + 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
 
 
@@ -219,20 +219,28 @@ def _receive(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: M
     store.complete()
 
 
+def _makers() -> ModuleType:
+    """The makers of a store without a dealer. They import numba, which takes a second that a dealer's store saves."""
+    from veilmeans.transforms.offline import ot_store
+
+    return ot_store
+
+
 def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
     """Make the store with the other party, who does the same."""
-    making, costs = StoreMaking(config, plan, manifest), StageCosts()
+    makers = _makers()
+    making, costs = makers.StoreMaking(config, plan, manifest), StageCosts()
     if config.store_folder.manifest.exists():
         return making.discard()
-    check_operands(making)
+    makers.check_operands(making)
     start = time.perf_counter()
-    run_setup(making, exchange, costs)
+    makers.run_setup(making, exchange, costs)
     RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())
-    store = open_made_store(making)
+    store = makers.open_made_store(making)
     for number in range(making.passes):
         if not making.folder.ended(number).exists():
             what = f"store {manifest.store!r}, pass {number + 1} of {making.passes}"
-            _over_shards(config, plan, manifest, MakePlaces(making, number), what)
+            _over_shards(config, plan, manifest, makers.MakePlaces(making, number), what)
             exchange.flush()
             making.end(number)
     _make_ciphertexts(exchange, config, plan, manifest)

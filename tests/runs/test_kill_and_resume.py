@@ -12,7 +12,7 @@ import pytest
 
 from support.commands import Strike, assert_all_succeeded, at_rename
 from support.run_results import file_contents, final_shares, opened_results
-from support.worlds import BOTH, CLUSTERS, ITERATIONS, PLUS_PLUS, World, train_under_strikes, two_companies
+from support.worlds import BOTH, CLUSTERS, PLUS_PLUS, World, train_under_strikes, two_companies
 from veilmeans.schemas.run_folder import CENTROIDS
 
 pytestmark = pytest.mark.processes
@@ -158,7 +158,7 @@ def test_both_parties_killed_as_they_open_results_resume(
     ("strike", "patience"),
     [
         (Strike("runs/test/farewell", event="open"), 3),
-        (Strike(f"inbox/test/{ITERATIONS}", event="shutil.rmtree"), 60),
+        (Strike("inbox/.dropped-", event="shutil.rmtree"), 60),
         (at_rename("farewell"), 60),
     ],
     ids=["before it is marked", "as messages are dropped", "as the other's comes"],

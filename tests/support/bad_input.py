@@ -1,10 +1,9 @@
 """Cases of bad input to `veilmeans train`: what is changed in a world, and how each started party must end."""
 
 import errno
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from support.commands import Ended, Strike
 from support.run_results import company_values_in, error_sentences
 from support.worlds import World, changed_config
+from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import traced_job
 
 Change = Callable[[World], object]
@@ -103,8 +103,8 @@ def with_ids(ids: Callable[[list[int]], Sequence[int]]) -> Callable[[pa.Table], 
 
 def change_manifest(world: World, party: str, **fields: Any) -> None:
     """Change the manifest of the party's store."""
-    file = world[party].store_folder.manifest
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+    store = TripleStore.open(world[party].store_folder)
+    replace(store, manifest=replace(store.manifest, **fields)).complete()
 
 
 def fit_store(party: str, fields: Fields) -> Change:

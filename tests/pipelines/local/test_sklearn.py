@@ -15,7 +15,7 @@ from veilmeans.pipelines.local import estimator as module
 pytestmark = pytest.mark.slow
 
 Check = Callable[[VeilKMeans], None]
-CHECKS = parametrize_with_checks([VeilKMeans(n_clusters=2, max_iter=3)])
+CHECKS = parametrize_with_checks([VeilKMeans(n_clusters=2, max_iter=3, dealer=True)])
 
 
 @CHECKS
