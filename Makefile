@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline test-data test-flink test-sklearn clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -55,6 +55,11 @@ bench-peers: $(READY)
 bench-offline: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.offline --large --json benchmarks/results/offline.json
+
+# Fraud found by outliers, together and alone, and what outliers cost.
+bench-fraud: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.fraud --json benchmarks/results/fraud.json
 
 # Both systems over the paper's WAN, by a proxy with rate and delay.
 bench-wan: $(READY)

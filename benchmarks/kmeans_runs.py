@@ -55,6 +55,8 @@ class Shape:
     """Share of zeros; the inputs are sparse matrices then."""
     one_hot: int | None = None
     """How many ones a row has at each party; the inputs are sparse matrices then."""
+    outliers: dict[str, Any] | None = None
+    """How many outliers are found; both parties learn them."""
     provider: str = "dealer"
     """Who makes the triples: a dealer, or the parties by ot or iknp."""
 
@@ -216,6 +218,9 @@ def _adjust(file: Path, shape: Shape) -> None:
         if shape.products:
             config["kmeans"]["products"] = shape.products
         config["kmeans"]["sparse"] = shape.sparse
+        if shape.outliers:
+            config["kmeans"]["outliers"] = shape.outliers
+            config["kmeans"]["reveal"]["outliers"] = list(PARTIES)
         config["triples"]["provider"] = shape.provider
 
 

@@ -157,7 +157,15 @@ def _when(step: JobStep) -> str:
 OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "horizontal, joint `minmax`": (horizontal("minmax"), ("extremes",)),
     "horizontal, joint `zscore`": (horizontal("zscore"), ("moments",)),
-    "vertical, `products: he`": ({"products": "he"}, ("encrypt", "distance", "update", "unmask")),
+    "vertical, `products: he`": ({"products": "he"}, ("encrypt", "distance", "update", "unmask", "last-encrypt")),
+    "vertical, `reveal.scores`, `outliers`": (
+        {"outliers": {"fraction": 0.01}, "reveal": {"scores": PARTIES, "outliers": PARTIES}},
+        ("last-assign", "last-outliers", "last-threshold", "reveal-scores"),
+    ),
+    "vertical, `outliers.during_training`": (
+        {"outliers": {"fraction": 0.01, "during_training": True}, "reveal": {"outliers": PARTIES}},
+        ("assign", "outliers", "threshold", "weigh", "update"),
+    ),
 }
 """Jobs that have other steps than the first example, and which."""
 

@@ -21,7 +21,7 @@ from veilmeans.pipelines.session.trained_model import FinishedRun
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.schemas.kmeans_config import RevealConfig
+from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.rounds.party_context import run_checkpoints, run_seed
 
@@ -37,7 +37,7 @@ def dry_reveal(config: JobConfig) -> str:
     check_listen_address(config)
     _check_shares(config, trained, reveal)
     lines = [f"{config.party} in run {config.run!r} with {', '.join(config.peers)}, after {trained.done:,} iterations"]
-    for what, who in reveal.model_dump(include={"assignments", "centroids", "inertia"}).items():
+    for what, who in reveal.model_dump(include=set(REVEALED)).items():
         lines += [f"would open {what} to {', '.join(who)}"] if who else []
     traced = planned_job(config, trained.job.steps)
     for step in traced.steps:
@@ -52,15 +52,16 @@ def _check_shares(config: JobConfig, trained: FinishedRun, reveal: RevealConfig)
     """Fail on damaged shares before anything is sent."""
     seed = run_seed(config, trained.job.context.binding)
     policy = result_opening.policy_of(config, trained.job.steps.layout, reveal)
-    shares = result_opening.read_shares(trained, policy, run_checkpoints(config.run_folder, seed))
-    result_opening.require_inertia(trained, policy, shares)
+    store = run_checkpoints(config.run_folder, seed)
+    shares = result_opening.read_shares(trained, policy, store)
+    result_opening.require_kept(trained, policy, shares, store)
 
 
 def _files(config: JobConfig, reveal: RevealConfig) -> list[Path]:
     folder = config.run_folder
-    assignments = [folder.assignments] if config.party in reveal.assignments else []
-    centroids = [folder.centroids] if config.party in reveal.centroids else []
-    return [*assignments, *centroids, folder.result]
+    files = {"assignments": folder.assignments, "scores": folder.scores, "outliers": folder.outliers}
+    files["centroids"] = folder.centroids
+    return [*(file for what, file in files.items() if config.party in getattr(reveal, what)), folder.result]
 
 
 def run_reveal(config: JobConfig) -> dict[str, object]:
@@ -85,7 +86,7 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
 def load_opening(config: JobConfig) -> tuple[RevealConfig, FinishedRun, JobConfig]:
     """The policy, the finished run, and the configuration under whose name it is opened."""
     reveal = config.kmeans_with_data.reveal
-    if not (reveal.assignments or reveal.centroids or reveal.inertia):
+    if not any(getattr(reveal, what) for what in REVEALED):
         raise ConfigError("kmeans.reveal names nobody who shall learn anything: say who, at every party")
     return reveal, FinishedRun.load(config), _named(config, policy_digest(reveal))
 

@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
 prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ iterations, each with a
-checkpoint ─▶ [inertia] ─▶ reveal
+checkpoint ─▶ [final assignment, outliers, inertia] ─▶ reveal
 """
 
 import logging
@@ -20,8 +20,15 @@ from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import drop_messages, newest_checkpoint
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
-from veilmeans.transforms.kmeans.iteration import compute_inertia, mask_operands, write_first_centroids
-from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, first_checkpoint
+from veilmeans.transforms.kmeans.iteration import follow_last, mask_operands, write_first_centroids
+from veilmeans.transforms.kmeans.party_state import (
+    FINISHED,
+    PartyJob,
+    by_columns,
+    checkpoints_of,
+    finish_training,
+    first_checkpoint,
+)
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
 log = logging.getLogger(__name__)
@@ -71,16 +78,16 @@ def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: Encod
             else:
                 report.add(time.perf_counter() - begin, stages)
             progress.report_done(done, bytes_sent(stages))
-    _finish(job, done, report)
+    _finish(config, job.after_last(done), report)
     return done
 
 
-def _finish(job: PartyJob, done: int, report: RunReport) -> None:
-    """Compute the inertia of the last iteration, if it may be revealed, unless that was done before."""
-    last = job.at_iteration(done - 1)
+def _finish(config: JobConfig, last: PartyJob, report: RunReport) -> None:
+    """Do what follows the last iteration, unless that was done before."""
     context = last.context.open()
-    if not job.steps.centroid_update.inertia or "inertia" in checkpoints_of(context).read(done):
+    if not last.steps.ends_with_more or FINISHED in checkpoints_of(context).read(context.iteration):
         return
-    begin, costs = time.perf_counter(), StageCosts()
-    compute_inertia(job.steps, BareExecutor(last, context, costs))
-    report.add(time.perf_counter() - begin, costs.counts())
+    begin = time.perf_counter()
+    stages = run_description(config, last, partial(follow_last, last.steps))
+    finish_training(last, context)
+    report.add(time.perf_counter() - begin, stages)

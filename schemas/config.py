@@ -29,7 +29,7 @@ from veilmeans.schemas.config_fields import (
     map_paths,
 )
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import RunFolder, StorageFolder, StoreFolder
 
@@ -198,7 +198,7 @@ class JobConfig(ConfigSection):
         for field, value in (("rows", job.rows), ("features", job.features)):
             if isinstance(value, dict) and set(value) != set(self.parties):
                 raise ValueError(f"kmeans.{field}: must name exactly {', '.join(self.parties)}")
-        named = {f"reveal.{field}": getattr(job.reveal, field) for field in ("assignments", "centroids", "inertia")}
+        named = {f"reveal.{field}": getattr(job.reveal, field) for field in REVEALED}
         named |= {"sparse": job.sparse, "products": job.products if isinstance(job.products, dict) else ()}
         for field, names in named.items():
             strangers = set(names) - set(self.parties)

@@ -130,6 +130,30 @@ class CipherConfig(ConfigSection):
     """length of the modulus: 112 or 128 bits of security"""
 
 
+class OutliersConfig(ConfigSection):
+    """The rows that are farthest from their centroids; how far is never opened. Name their count, or a fraction."""
+
+    count: Annotated[Annotated[int, Field(ge=1)] | None, AGREED_IN_RUNS] = Field(None, description="number of outliers")
+    fraction: Annotated[Annotated[float, Field(gt=0, lt=1)] | None, AGREED_IN_RUNS] = None
+    """number of outliers as a fraction of all rows, rounded down; at least 1"""
+    during_training: Annotated[bool, AGREED_IN_TRAINING] = False
+    """in each iteration the outliers do not move the centroids (k-means--)"""
+
+    def of(self, rows: int) -> int:
+        """The number of outliers among so many rows."""
+        return self.count if self.count is not None else max(1, int((self.fraction or 0) * rows))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "OutliersConfig":
+        if (self.count is None) == (self.fraction is None):
+            raise ValueError("name either count or fraction")
+        return self
+
+
+REVEALED = ("assignments", "centroids", "inertia", "scores", "outliers")
+"""The results that a policy names parties for."""
+
+
 class RevealConfig(ConfigSection):
     """The results that are opened at the end, and to whom. `veilmeans reveal` can open more later, from shares."""
 
@@ -141,6 +165,10 @@ class RevealConfig(ConfigSection):
     and highest value, or mean and deviation)"""
     inertia: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
     """who learns the sum of squared distances to the centroids"""
+    scores: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
+    """who learns each row's squared distance to its own centroid, in normalised units"""
+    outliers: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
+    """who learns which rows are outliers: one bit of each row; needs kmeans.outliers"""
 
 
 class PredictConfig(ConfigSection):
@@ -184,6 +212,9 @@ class KMeansConfig(ConfigSection):
     tol: Annotated[NonNegative, AGREED_IN_TRAINING] = 1e-4
     """stop when the squared movement of all centroids is below this in sum; 0: never stop early, and nothing is opened
     for it"""
+    final_assignment: Annotated[bool, AGREED_IN_TRAINING] = True
+    """after the last iteration, assign all rows once more, to the final centroids: clusters are then as a prediction of
+    the same rows finds them; false: clusters as the last iteration assigned them, before it moved the centroids"""
     iterations_per_pipeline: Annotated[int, Field(ge=1, le=100)] | None = None
     """iterations in one Beam pipeline, more for runners that are slow to start one; default: 10 where an iteration runs
     in one call (beam.rounds), else 1"""
@@ -201,6 +232,8 @@ class KMeansConfig(ConfigSection):
     assignment: Annotated[Literal["auto", "pairs", "tree"], AGREED_IN_RUNS] = "auto"
     """how the nearest centroid is found: all pairs of distances at once (few rounds, up to 8 clusters), a tree of
     comparisons (few bytes), or auto, by clusters, rows and link"""
+    outliers: OutliersConfig | None = None
+    """none: no outliers are found; else, after training or in a prediction, the rows farthest from their centroids"""
     reveal: RevealConfig = RevealConfig()
     predict: PredictConfig | None = None
     """none: this job trains; else it assigns new rows to the clusters of a trained model"""
@@ -225,7 +258,8 @@ class KMeansConfig(ConfigSection):
             self._check_init()
         for what in ("centroids", "inertia"):
             if self.predict is not None and getattr(self.reveal, what):
-                raise ValueError(f"reveal.{what}: must be empty, because a prediction opens assignments only")
+                raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
+        self._check_outliers()
         return self
 
     @property
@@ -256,6 +290,16 @@ class KMeansConfig(ConfigSection):
         return self.max_iter if self.predict is None else 1
 
     @property
+    def trims(self) -> bool:
+        """True if outliers do not move the centroids."""
+        return self.predict is None and self.outliers is not None and self.outliers.during_training
+
+    @property
+    def assigns_finally(self) -> bool:
+        """True if rows are assigned once more after the last iteration of a training."""
+        return self.final_assignment and self.predict is None
+
+    @property
     def aggregates(self) -> bool:
         """True if statistics of all rows are opened; a prediction uses the model's scale."""
         return self.normalise.aggregate and self.predict is None
@@ -276,6 +320,16 @@ class KMeansConfig(ConfigSection):
         for column, values in self.categories.items():
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"categories.{column}: must name at least one category, and none twice")
+
+    def _check_outliers(self) -> None:
+        if self.reveal.outliers and self.outliers is None:
+            raise ValueError("reveal.outliers: needs kmeans.outliers, which says how many there are")
+        if self.outliers is not None and self.outliers.of(self.total_rows) >= self.total_rows:
+            raise ValueError(f"outliers.count: must be below the number of rows, {self.total_rows:,}")
+        if not self.final_assignment and (self.reveal.scores or self.outliers is not None):
+            raise ValueError("final_assignment: must be true, because scores and outliers are by the final centroids")
+        if self.reveal.inertia and self.trims:
+            raise ValueError("reveal.inertia: must be empty, because centroids are no means with during_training")
 
     def _check_init(self) -> None:
         total, indices = self.total_rows, self.init.indices

@@ -18,6 +18,8 @@ CENTROIDS = "centroids"  # shares of the centroids; by iteration and column shar
 ENCRYPTED = "encrypted"  # the peers' encrypted centroids; by iteration and column shard
 OPERANDS = "operands"  # the peers' masked matrices; by row shard
 OPENED = "opened"  # each row's cluster, opened to this party; by row shard
+OPENED_SCORES = "opened-scores"  # scores and outliers, opened to this party; by row shard
+SCORES = "scores"  # shares of the rows' scores, and of which are outliers; by iteration and row shard
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class RunFolder(Folder):
     dropped = _Name("collected")  # the iteration before which the messages of this run were dropped from the inbox
     finished = _Name("finished.json")  # the facts about a run after its iterations, for a later prediction or opening
     assignments = _Name("assignments.parquet")  # each row's cluster, if it was opened to this party
+    scores = _Name("scores.parquet")  # each row's squared distance to its centroid, if it was opened to this party
+    outliers = _Name("outliers.parquet")  # the outliers, if they were opened to this party
     centroids = _Name("centroids.parquet")  # the centroids in original units, if they were opened to this party
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
     report = _Name("report.json")  # the run's costs and its history

@@ -3,6 +3,7 @@
   checkpoints/7.arrow     after seven iterations: shares of the centroids' norms, and the opened stop bit
   centroids/7/2.arrow     shares of these centroids, column shard 2; written before the checkpoint
   assignments/7/3.arrow   shares of the one-hot rows of row shard 3, as the seventh iteration assigned them
+  scores/8/3.arrow        shares of the rows' distances to the final centroids, after seven iterations
   operands/3.arrow        the peers' masked matrices of row shard 3, sent once per run
   encrypted/7/0.arrow     the peers' encrypted centroids of column shard 0, while the eighth iteration lasts
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from veilmeans.io.storage.atomic_files import atomic_write, make_private_folder
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, RunFolder
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, SCORES, RunFolder
 
 _TAG_SIZE = 64  # bytes before the arrays: the HMAC, padded so that mapped arrays are aligned
 
@@ -72,7 +73,8 @@ class Checkpoints:
         folder, _, done = kind.partition("/")
         remedy = ""
         if folder in (ASSIGNMENTS, CENTROIDS) and done != "0":
-            remedy = f", or remove {self.folder.checkpoint(int(done))}: an unfinished run repeats that iteration"
+            last = max((n for n in self.folder.checkpoint_numbers() if n <= int(done)), default=int(done))
+            remedy = f", or remove {self.folder.checkpoint(last)}: an unfinished run repeats that iteration"
         return self._read(self.folder.shard(kind, shard), remedy)
 
     def shards(self, kind: str) -> list[int]:
@@ -121,6 +123,11 @@ class Checkpoints:
 def assignments(done: int) -> str:
     """Name the kind of arrays, by row shards, that holds the assignments of iteration `done`."""
     return f"{ASSIGNMENTS}/{done}"
+
+
+def scores(done: int) -> str:
+    """Name the kind of arrays, by row shards, that holds the scores beside the assignments of iteration `done`."""
+    return f"{SCORES}/{done}"
 
 
 def centroids(done: int) -> str:

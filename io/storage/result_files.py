@@ -1,7 +1,8 @@
-"""The opened results of a run as files: assignments and centroids in Parquet, the rest in JSON."""
+"""The opened results of a run as files: assignments, scores and centroids in Parquet, the rest in JSON."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,17 +22,21 @@ def unused_name(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def write_assignments(folder: RunFolder, name: str, shards: Iterable[tuple[pa.Array, NDArray[np.int32]]]) -> Path:
-    """Write id and cluster of every row, shard by shard; `name` is the id column's."""
-    with atomic_write(folder.assignments) as part:
+Rows = Iterable[tuple[pa.Array, dict[str, NDArray[Any]]]]
+"""The ids of some rows, and columns beside them, shard by shard."""
+
+
+def write_rows(file: Path, name: str, shards: Rows) -> Path:
+    """Write ids and what was opened of every row, shard by shard; `name` is the id column's."""
+    with atomic_write(file) as part:
         writer = None
-        for ids, labels in shards:
-            table = pa.table({name: ids, unused_name("cluster", [name]): labels})
+        for ids, columns in shards:
+            table = pa.table({name: ids, **{unused_name(each, [name]): column for each, column in columns.items()}})
             writer = writer or pa.parquet.ParquetWriter(part, table.schema)
             writer.write_table(table)
         if writer is not None:
             writer.close()
-    return folder.assignments
+    return file
 
 
 def write_centroids(folder: RunFolder, columns: Sequence[str], centroids: Real) -> Path:

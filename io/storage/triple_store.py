@@ -11,7 +11,7 @@ seed: corrections and ciphertexts by tags at their ends, seeds, keys and the man
 import hmac
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -206,10 +206,14 @@ class TripleStore:
 
 @dataclass(frozen=True)
 class StoreRun:
-    """The part of a triple store that one run has claimed."""
+    """The part of a triple store that one run has claimed.
+
+    `once`: for what is done once in a run, in whichever iteration; the store has it with its first.
+    """
 
     store: TripleStore
     number: int
+    once: bool = field(default=False, kw_only=True)
 
     @property
     def seed(self) -> bytes:
@@ -222,7 +226,9 @@ class StoreRun:
 
     def at(self, address: Address) -> Address:
         """Return the store's own address for an address of the run."""
-        return store_address(self.store.manifest.store, self.number, address)
+        return store_address(
+            self.store.manifest.store, self.number, replace(address, iteration=self._iteration(address))
+        )
 
     def has_corrections(self, iteration: int, shard: int) -> bool:
         """True if the store has corrections for this shard."""
@@ -230,11 +236,14 @@ class StoreRun:
 
     def correction(self, address: Address, label: str) -> Array:
         """Return this party's corrected share under `label`."""
-        return _pick(self.store.corrections(self.number, address.iteration, address.shard), address, label)
+        return _pick(self.store.corrections(self.number, self._iteration(address), address.shard), address, label)
 
     def ciphertexts(self, address: Address, label: str) -> Array:
         """Return the ciphertexts that were made beforehand under `label`."""
-        return _pick(self.store.ciphertexts(self.number, address.iteration, address.shard), address, label)
+        return _pick(self.store.ciphertexts(self.number, self._iteration(address), address.shard), address, label)
+
+    def _iteration(self, address: Address) -> int:
+        return 0 if self.once else address.iteration
 
 
 def _pick(arrays: Arrays, address: Address, label: str) -> Array:

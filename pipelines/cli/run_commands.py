@@ -66,20 +66,24 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
 
 @app.command()
 def results(
-    config: Config, csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None
+    config: Config,
+    csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
+    outliers_csv: Annotated[Path | None, typer.Option(help="write the outliers to this file, too")] = None,
 ) -> None:
     """Show the results that were opened to this party.
 
-    Sizes of the clusters, centroids and the paths of the result files, from this party's storage. Nothing is sent.
+    Sizes of the clusters, centroids, outliers and the paths of the result files, from this party's storage. Nothing is
+    sent.
     """
     settings = load_config(config)
-    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv
+    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv, write_outliers_csv
 
     show_results(settings, Terminal())
-    if csv is not None:
-        escaped = write_assignments_csv(settings, csv)
-        note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""
-        typer.echo(f"wrote {csv}{note}{escaped if escaped else ''}")
+    for file, write in ((csv, write_assignments_csv), (outliers_csv, write_outliers_csv)):
+        if file is not None:
+            escaped = write(settings, file)
+            note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""
+            typer.echo(f"wrote {file}{note}{escaped if escaped else ''}")
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)

@@ -18,9 +18,10 @@ from rich.table import Table
 from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
+from veilmeans.pipelines.configure.edit_config import set_fields
 from veilmeans.pipelines.local import demo_data
 from veilmeans.pipelines.local.demo_data import KINDS, Transactions, scaled
-from veilmeans.pipelines.local.party_processes import free_ports, run_parties
+from veilmeans.pipelines.local.party_processes import CONFIG, free_ports, run_parties
 from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
@@ -69,6 +70,8 @@ def write_demo(folder: Path, rows: int, exchange: str) -> Transactions:
     )
     transactions = demo_data.make_transactions(rows, FEATURES, SEED)
     write_trial(folder, values)
+    found = {"kmeans.outliers": {"fraction": demo_data.FRAUD_RATE}, "kmeans.reveal.outliers": list(FEATURES)}
+    set_fields({folder / name / CONFIG: found for name in FEATURES})
     for name, table in transactions.tables.items():
         pyarrow.csv.write_csv(table, folder / name / "data.csv")
     return transactions
@@ -85,31 +88,39 @@ def check_demo(folder: Path, exchange: str) -> None:
 
 def _comparison(folder: Path, transactions: Transactions) -> Table:
     """Compare the result with plaintext Lloyd on both companies' data, from the same first centroids."""
-    labels, centroids = _labels(folder), _centroids(folder, transactions)
-    rows = {name: scaled(table) for name, table in transactions.tables.items()}
+    labels, outliers = _labels(folder), _outliers(folder, transactions)
+    rows = np.hstack([scaled(table) for table in transactions.tables.values()])
     iterations = RunReport(_run_folder(folder, "payco")).content["iterations"][-1]["done"]
-    equal = float(np.mean(labels == _plain_labels(folder, np.hstack(list(rows.values())), iterations)))
-    scores = sum(demo_data.distances(rows[name], labels, centroids[name]) for name in FEATURES)
+    centroids = _plain_centroids(folder, rows, iterations)
+    plain = nearest(rows, centroids)
+    equal, count = float(np.mean(labels == plain)), int(outliers.sum())
+    farthest = demo_data.farthest(demo_data.distances(rows, plain, centroids), count)
     table = Table("what", "result", title="fraud that neither company sees alone")
     table.add_row("clusters equal to plaintext Lloyd", f"{'yes' if equal == 1 else 'NO'}, {equal:.2%} of the rows")
     table.add_row("iterations", f"{iterations}")
     for name, each in transactions.tables.items():
-        alone = demo_data.frauds_found_alone(each, transactions.fraud, KINDS, SEED)
-        table.add_row(f"frauds that {name} finds alone", f"{alone:.0%}")
-    joint_clusters = demo_data.frauds_found(np.asarray(scores), transactions.fraud)
-    table.add_row("frauds found in joint clusters", f"{joint_clusters:.0%}")
-    if equal < 0.999:
-        raise VeilmeansError("the clusters differ from plaintext Lloyd: please report it")
+        alone = demo_data.outliers_alone(each, count, KINDS, SEED)
+        table.add_row(f"outliers that {name} finds alone, and fraud", _overlap(alone, transactions.fraud))
+    table.add_row("outliers found together, and fraud", _overlap(outliers, transactions.fraud))
+    same = "yes" if np.array_equal(outliers, farthest) else "NO"
+    table.add_row("outliers equal to plaintext", f"{same}, {count:,} rows")
+    if equal < 0.999 or demo_data.jaccard(outliers, farthest) < 0.9:
+        raise VeilmeansError("clusters or outliers differ from plaintext Lloyd: please report it")
     return table
 
 
-def _plain_labels(folder: Path, rows: Real, iterations: int) -> NDArray[np.intp]:
-    """Run plaintext Lloyd for as many iterations, and return its last assignment."""
+def _overlap(found: NDArray[np.bool_], fraud: NDArray[np.bool_]) -> str:
+    return (
+        f"Jaccard {demo_data.jaccard(found, fraud):.2f}: {int((found & fraud).sum()):,} of {int(fraud.sum()):,} frauds"
+    )
+
+
+def _plain_centroids(folder: Path, rows: Real, iterations: int) -> Real:
+    """Run plaintext Lloyd for as many iterations, and return its last centroids."""
     config = load_config(folder / "payco" / "config.yaml")
     job = config.kmeans_with_data
     start = rows[list(initial_rows(job, layout_of(config, job)))]
-    steps = lloyd(lambda: [rows], start, iterations)
-    return nearest(rows, steps[-2].centroids if len(steps) > 1 else start)
+    return lloyd(lambda: [rows], start, iterations)[-1].centroids
 
 
 def _labels(folder: Path) -> NDArray[np.int32]:
@@ -120,10 +131,10 @@ def _labels(folder: Path) -> NDArray[np.int32]:
     return labels
 
 
-def _centroids(folder: Path, transactions: Transactions) -> dict[str, Real]:
-    """Read each company's centroids of its own features, and scale them as its rows."""
-    opened = {name: pyarrow.parquet.read_table(_run_folder(folder, name).centroids) for name in FEATURES}
-    return {name: scaled(transactions.tables[name], demo_data.features(table)) for name, table in opened.items()}
+def _outliers(folder: Path, transactions: Transactions) -> NDArray[np.bool_]:
+    """Mark the transactions that were opened to payco as outliers."""
+    opened = pyarrow.parquet.read_table(_run_folder(folder, "payco").outliers)["transaction"]
+    return np.isin(transactions.tables["payco"]["transaction"].to_numpy(), np.array(opened.to_pylist(), int))
 
 
 def _costs(folder: Path, seconds: float) -> Table:

@@ -2,7 +2,7 @@
 
 Every honest transaction is of one of five kinds, and a kind has its own profile at the payment company and at the
 merchant. A fraud has one kind's profile at one company and another kind's profile at the other: it is ordinary on each
-side, and unusual only in the joint data. With the joint clusters, each company sees which rows are far from theirs.
+side, and unusual only in the joint data: it is far from all joint clusters.
 """
 
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ def features(table: pa.Table) -> Real:
     return np.stack([table.column(name).to_numpy() for name in table.column_names[1:]], axis=1)
 
 
-def scaled(table: pa.Table, values: Real | None = None) -> Real:
-    """Scale the features of a table, or other values of them, by the table's minimum and maximum."""
+def scaled(table: pa.Table) -> Real:
+    """Scale the features of a table by its minimum and maximum."""
     rows = features(table)
     low, high = rows.min(axis=0), rows.max(axis=0)
-    return np.asarray(((rows if values is None else values) - low) / np.where(high > low, high - low, 1))
+    return np.asarray((rows - low) / np.where(high > low, high - low, 1))
 
 
 def distances(rows: Real, labels: NDArray[np.integer], centroids: Real) -> Real:
@@ -60,14 +60,20 @@ def distances(rows: Real, labels: NDArray[np.integer], centroids: Real) -> Real:
     return np.asarray(((rows - centroids[labels]) ** 2).sum(axis=1))
 
 
-def frauds_found(scores: Real, fraud: NDArray[np.bool_]) -> float:
-    """Return the fraction of frauds among the rows with the highest scores, as many rows as there are frauds."""
-    suspects = np.argsort(-scores)[: int(fraud.sum())]
-    return float(fraud[suspects].mean())
+def farthest(scores: Real, count: int) -> NDArray[np.bool_]:
+    """Mark the rows with the highest scores; of equal ones those that come first."""
+    found = np.zeros(len(scores), bool)
+    found[np.argsort(-scores, kind="stable")[:count]] = True
+    return found
 
 
-def frauds_found_alone(table: pa.Table, fraud: NDArray[np.bool_], k: int, seed: int) -> float:
-    """Return the fraction of frauds that a company finds with plaintext K-means on its own features."""
+def jaccard(found: NDArray[np.bool_], fraud: NDArray[np.bool_]) -> float:
+    """Return the Jaccard coefficient |found ∩ fraud| / |found ∪ fraud|."""
+    return float((found & fraud).sum() / max(1, int((found | fraud).sum())))
+
+
+def outliers_alone(table: pa.Table, count: int, k: int, seed: int) -> NDArray[np.bool_]:
+    """Mark the outliers that a company finds with plaintext K-means on its own features."""
     rows = scaled(table)
     centroids = lloyd(lambda: [rows], local_centroids(lambda: [rows], k, seed), 10)[-1].centroids
-    return frauds_found(distances(rows, nearest(rows, centroids), centroids), fraud)
+    return farthest(distances(rows, nearest(rows, centroids), centroids), count)

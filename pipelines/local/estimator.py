@@ -20,6 +20,7 @@ from veilmeans.pipelines.local import party_frames
 from veilmeans.pipelines.local.party_frames import PartyFrame, PartyFrames, is_frame, split_frame
 from veilmeans.pipelines.local.party_processes import CONFIG, TrialFolder, run_parties
 from veilmeans.pipelines.local.trial_configs import RUN, write_trial_prediction, write_trial_training
+from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import ConfigError, InputError, StorageError
 from veilmeans.schemas.run_folder import RunFolder, StorageFolder
 
@@ -58,6 +59,9 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     normalise : "minmax" (to [0, 1]), "zscore" or "none"; horizontally by statistics of all rows, computed on shares.
     bound : largest magnitude of a normalised value; needed for "none"; default for "zscore": 16.
     products : "auto", "beaver" or "he", for all parties or in a mapping, as `kmeans.products` in a configuration.
+    outliers : number of outliers to find, or their fraction of the rows; None: none.
+    trim : True: in each iteration outliers do not move the centroids (k-means--); `inertia_` is then not computed.
+    scores : True: open each row's squared distance to its centroid, which `score_samples` needs.
     dealer : True: a dealer, in a process of its own, makes correlated randomness for the parties. False: they make it
         themselves.
     margin : how far out of the trained range `predict` accepts values, in multiples of the range's width.
@@ -68,10 +72,13 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
-    labels_ : the cluster of each row as the last iteration assigned it; horizontally in the parties' order.
+    labels_ : the cluster of each row, by the final centroids as in `predict`; horizontally in the parties' order.
     cluster_centers_ : k × columns, in original units.
     columns_ : the names of these columns after one-hot encoding; vertically each has its party's name before it.
-    inertia_ : sum of squared distances to the centroids that the last iteration began with, in normalised units.
+    inertia_ : sum of squared distances to the final centroids, in normalised units, of rows as the last iteration
+        assigned them.
+    outliers_ : True for each row that is an outlier, with `outliers`.
+    scores_ : squared distance of each row to its centroid, in normalised units, with `scores`.
     n_iter_ : number of iterations.
     reports_ : party -> the costs of its run: seconds, messages and bytes of each stage.
     parties_, n_features_in_, feature_names_in_ : parties, number and names of columns of the data given to `fit`.
@@ -89,6 +96,9 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         normalise: str = "minmax",
         bound: float | None = None,
         products: Any = "auto",
+        outliers: float | None = None,
+        trim: bool = False,
+        scores: bool = False,
         dealer: bool = False,
         margin: float = 1.0,
         random_state: Any = None,
@@ -98,6 +108,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         self.n_clusters, self.layout, self.parties, self.init = n_clusters, layout, parties, init
         self.max_iter, self.tol, self.normalise, self.bound = max_iter, tol, normalise, bound
         self.products, self.dealer, self.margin, self.random_state = products, dealer, margin, random_state
+        self.outliers, self.trim, self.scores = outliers, trim, scores
         self.folder, self.verbose = folder, verbose
 
     def fit(self, X: Any, y: object = None) -> "VeilKMeans":  # noqa: ARG002, N803
@@ -106,7 +117,8 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             self._check_parameters()
             frames = self._training_frames(X)
             trial = TrialFolder(None if self.folder is None else Path(self.folder))
-            members = write_trial_training(trial.path, frames, self._job(), self.dealer)
+            job = self._job() | self._opened(frames.names)
+            members = write_trial_training(trial.path, frames, job, self.dealer)
         self._run(trial.path, "train", frames.names, members, CONFIG)
         self._trial_folder, self._members, self.parties_ = trial, members, frames.names
         self._trained = {name: (each.columns, each.sparse) for name, each in frames.by_party.items()}
@@ -115,6 +127,18 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Labels:  # noqa: N803
         """Return the cluster of each new row, found on shares: the centroids are not opened."""
+        return self._read_labels(self._predict(X))
+
+    def score_samples(self, X: Any) -> Real:  # noqa: N803
+        """Return, negated, each new row's squared distance to its nearest centroid: the lower, the more unusual."""
+        check_is_fitted(self)
+        if not self.scores:
+            raise ValueError("scores is False: set it to True, so that distances may be opened")
+        scores: Real = -self._read_column("scores", self._predict(X))
+        return scores
+
+    def _predict(self, X: Any) -> str:  # noqa: N803
+        """Run a prediction, and return the name of its run."""
         check_is_fitted(self)
         with _as_value_errors():
             frames = self._prediction_frames(X)
@@ -123,7 +147,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
                 raise StorageError("the parties' folders were removed with the estimator: set `folder` to keep them")
             run = write_trial_prediction(folder, self._members, frames, self.margin)
         self._run(folder, "predict", self.parties_, self._members, f"{run}.yaml")
-        return self._read_labels(run)
+        return run
 
     def run_folder(self, party: str, run: str = RUN) -> Path:
         """Return the folder of a party's results, report and shares of a run."""
@@ -208,6 +232,15 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
             "products": self.products,
         }
 
+    def _opened(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the fields that say what is found and opened of outliers."""
+        fields: dict[str, Any] = {"reveal.scores": list(names)} if self.scores else {}
+        if self.outliers is not None:
+            named = "fraction" if isinstance(self.outliers, float) else "count"
+            fields |= {"outliers": {named: self.outliers, "during_training": bool(self.trim)}}
+            fields |= {"reveal.outliers": list(names), **({"reveal.inertia": []} if self.trim else {})}
+        return fields
+
     def _seed(self) -> int:
         """Return the public seed that all parties agree on."""
         if isinstance(self.random_state, Integral):
@@ -230,12 +263,37 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         columns = columns if self._vertical else columns[: len(columns) // len(tables)]
         self.cluster_centers_ = np.column_stack([table.column(name).to_numpy() for _, name, table in columns])
         self.columns_ = tuple(f"{party}.{name}" if self._vertical else name for party, name, _ in columns)
-        self.n_iter_, self.inertia_ = result["iterations"], result["inertia"]
+        self.n_iter_ = result["iterations"]
+        for name in ("inertia_", "outliers_", "scores_"):
+            self.__dict__.pop(name, None)
+        if "inertia" in result:
+            self.inertia_ = result["inertia"]
+        if self.scores:
+            self.scores_ = self._read_column("scores", RUN)
+        if self.outliers is not None:
+            self.outliers_ = self._read_outliers()
         self.reports_ = {name: RunReport(self._run_folder(name)).content for name in self.parties_}
 
     def _read_labels(self, run: str) -> Labels:
-        tables = [pyarrow.parquet.read_table(self._run_folder(name, run).assignments) for name in self.parties_]
-        return np.concatenate([table.column(1).to_numpy() for table in tables[: 1 if self._vertical else None]])
+        labels: Labels = self._read_column("assignments", run)
+        return labels
+
+    def _read_column(self, result: str, run: str) -> Any:
+        """Read what was opened of each row; vertically all parties have the same."""
+        files = [
+            getattr(self._run_folder(name, run), result) for name in self.parties_[: 1 if self._vertical else None]
+        ]
+        return np.concatenate([pyarrow.parquet.read_table(file).column(1).to_numpy() for file in files])
+
+    def _read_outliers(self) -> NDArray[np.bool_]:
+        """Mark the rows that the parties' files of outliers name; without ids rows are numbered by each party."""
+        parts = []
+        for name in self.parties_[: 1 if self._vertical else None]:
+            folder = self._run_folder(name)
+            found = np.zeros(pyarrow.parquet.read_metadata(folder.assignments).num_rows, bool)
+            found[pyarrow.parquet.read_table(folder.outliers).column(0).to_numpy()] = True
+            parts.append(found)
+        return np.concatenate(parts)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ def write_trial_prediction(folder: Path, members: tuple[str, ...], frames: Party
     for name in members:
         place = folder / name
         own = {"data": f"{run}/{frames.by_party[name].write(place / run)}"} if name in frames.by_party else {}
-        fields: dict[str, Any] = {**job, **own, "reveal.centroids": [], "reveal.inertia": []}
+        fields: dict[str, Any] = {**job, **own, "outliers": None}
+        fields |= {f"reveal.{result}": [] for result in ("centroids", "inertia", "outliers")}
         changes = {"run": run, "triples.store": run, **addresses[name], **_of_kmeans(fields)}
         copy_config(place / CONFIG, place / f"{run}.yaml", changes)
     return run

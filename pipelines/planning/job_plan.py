@@ -23,7 +23,7 @@ from veilmeans.pipelines.session.session import farewell_received
 from veilmeans.pipelines.session.triple_claim import check_claim, is_made_first, is_missing, store_engines
 from veilmeans.schemas.config import JobConfig, LinkConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import JobStep
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
@@ -124,5 +124,5 @@ def _openings(job: KMeansConfig, parties: tuple[str, ...], steps: Sequence[JobSt
         for step in steps
         if step.opens and step.when != "end"
     ]
-    reveal = job.reveal.model_dump(include={"assignments", "centroids", "inertia"})
+    reveal = job.reveal.model_dump(include=set(REVEALED))
     return (*opened, *(PlannedOpening(what, tuple(who), "end") for what, who in reveal.items() if who))

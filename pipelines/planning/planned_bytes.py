@@ -135,16 +135,24 @@ def _file_bytes(**shapes: tuple[tuple[int, ...], str]) -> int:
 
 
 def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
-    """Centroids of every iteration, assignments of the last two, encrypted centroids of the last."""
+    """Centroids of every iteration, assignments of the last two, encrypted centroids of the last; the last scores."""
     k, layout = kmeans.k, kmeans.layout
     small = _file_bytes(n=((k,), "uint64"), x2=((1,), "uint64"), stop=((1,), "uint8"))
     centroids = sum(_file_bytes(mu=((k, each.stop - each.start), "uint64")) for each in kmeans.column_shards)
     shards = Counter(row_shard.shape.rows for row_shard in layout.row_shards())
     assigned = sum(count * _file_bytes(c=((k, word_count(rows)), "uint64")) for rows, count in shards.items())
+    last = kmeans if kmeans.predicts else kmeans.last
+    scores = sum(count * _score_bytes(last, rows) for rows, count in shards.items()) if last.measures else 0
     product = kmeans.engines.distance[config.me.index]
     row_bytes = 0 if product is None else product.packs * product.cipher.size
     encrypted = layout.features[config.me.index] * row_bytes * (layout.parties - 1)
-    return (config.required_kmeans.iterations + 1) * (small + centroids) + 2 * assigned + encrypted
+    return (config.required_kmeans.iterations + 1) * (small + centroids) + 2 * assigned + scores + encrypted
+
+
+def _score_bytes(last: KMeansSteps, rows: int) -> int:
+    """A row shard's scores that may be opened, and its outliers."""
+    shown = {"shown": ((rows,), "uint64")} if last.scores else {}
+    return _file_bytes(**shown, **({"outlier": ((word_count(rows),), "uint64")} if last.outliers else {}))
 
 
 def _operand_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:

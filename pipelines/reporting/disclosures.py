@@ -84,5 +84,9 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
         scale = "; with them the name and scale of each column"
     results = {"assignments": f"cluster {own}", "centroids": f"centroids {columns}, in original units{scale}"}
     results["inertia"] = "inertia: the sum of squared distances to the centroids"
+    results["outliers"] = f"whether a row is an outlier, {own}"
+    results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"
-    return [Disclosure(what, ", ".join(policy[name]), when, reason) for name, what in results.items() if policy[name]]
+    return [
+        Disclosure(what, ", ".join(policy[name]), when, reason) for name, what in results.items() if policy.get(name)
+    ]

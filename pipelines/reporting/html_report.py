@@ -40,7 +40,7 @@ from veilmeans.pipelines.session.kmeans_from_config import (
 from veilmeans.pipelines.session.trained_model import public_job
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.open_results import RevealPolicy
@@ -113,11 +113,8 @@ def _read_run(config: JobConfig) -> RunFacts:
 
 
 def _steps(job: KMeansConfig, kmeans: KMeansSteps, openings: Sequence[Mapping[str, Any]]) -> tuple[JobStep, ...]:
-    assignments, centroids, inertia = (
-        frozenset({0} if any(each["policy"][name] for each in openings) else ())
-        for name in ("assignments", "centroids", "inertia")
-    )
-    policy = RevealPolicy(kmeans.layout, assignments, centroids, inertia=inertia)
+    named = {name: frozenset({0} if any(each["policy"].get(name) for each in openings) else ()) for name in REVEALED}
+    policy = RevealPolicy(kmeans.layout, **named, all_columns=False, name="")
     return trace_job(kmeans, statistics_method(job), policy).steps
 
 
@@ -173,6 +170,8 @@ def _disclosures(facts: RunFacts) -> list[Disclosure]:
 def _files(folder: RunFolder) -> list[tuple[str, str, int]]:
     """Name, content and size of the run's result files."""
     contents = {folder.assignments: "cluster of each row", folder.centroids: "centroids, in original units"}
+    contents |= {folder.scores: "squared distance of each row to its centroid, in normalised units"}
+    contents |= {folder.outliers: "the outliers"}
     contents |= {folder.result: "what was opened to this party", folder.report: "the numbers of this report"}
     return [(file.name, content, file.stat().st_size) for file, content in contents.items() if file.exists()]
 

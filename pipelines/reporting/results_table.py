@@ -17,7 +17,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import RunFolder
 
-_CLUSTERS, _COLUMNS = 10, 20  # how many clusters and columns are printed
+_CLUSTERS, _COLUMNS, _OUTLIERS = 10, 20, 10  # how many clusters, columns and outliers are printed
 
 
 def show_results(config: JobConfig, console: Console) -> None:
@@ -27,17 +27,40 @@ def show_results(config: JobConfig, console: Console) -> None:
         raise StorageError(f"run {config.run!r} has no results at {config.party} yet: run `veilmeans train` first")
     table = _table(config)
     console.print(table if table.row_count else f"nothing was opened to {config.party}: kmeans.reveal names others")
-    for name in ("iterations", "inertia", "assignments", "centroids"):
+    for name in ("iterations", "inertia", "assignments", "scores", "outliers", "centroids"):
         if name in result:
             console.print(f"{name}: {result[name]}", soft_wrap=True, highlight=False)
+    if folder.outliers.exists():
+        console.print(_outliers(folder))
+
+
+def _outliers(folder: RunFolder) -> Table:
+    """A table of the first outliers, with what else was opened of them; those with the highest scores first."""
+    found = pa.parquet.read_table(folder.outliers)
+    if "score" in found.column_names:
+        found = found.sort_by([("score", "descending")])
+    table = Table(*found.column_names, title=f"{found.num_rows:,} outliers")
+    for row in found.slice(0, _OUTLIERS).to_pylist():
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else f"{value}" for value in row.values()))
+    if found.num_rows > _OUTLIERS:
+        table.caption = f"… and {found.num_rows - _OUTLIERS:,} more"
+    return table
+
+
+def write_outliers_csv(config: JobConfig, file: Path) -> int:
+    """Write the outliers among this party's rows as a CSV file, as their clusters."""
+    return _write_csv(config, config.run_folder.outliers, file, "outliers")
 
 
 def write_assignments_csv(config: JobConfig, file: Path) -> int:
     """Write the clusters of this party's rows as a CSV file for this user only; return how many ids were escaped."""
-    source = config.run_folder.assignments
+    return _write_csv(config, config.run_folder.assignments, file, "assignments")
+
+
+def _write_csv(config: JobConfig, source: Path, file: Path, what: str) -> int:
     if not source.exists():
-        todo = f"train it, with {config.party} in kmeans.reveal.assignments"
-        raise StorageError(f"run {config.run!r} has opened no assignments to {config.party}: {todo}")
+        todo = f"train it, with {config.party} in kmeans.reveal.{what}"
+        raise StorageError(f"run {config.run!r} has opened no {what} to {config.party}: {todo}")
     table, escaped = _escape_formulas(pa.parquet.read_table(source))
     with atomic_write(file) as part:
         pa.csv.write_csv(table, part)

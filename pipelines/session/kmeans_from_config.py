@@ -12,6 +12,7 @@ from veilmeans.schemas.kmeans_config import MOST_CLUSTERS_BY_PAIRS, KMeansConfig
 from veilmeans.schemas.layout import Layout, columns_per_shard
 from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
+from veilmeans.transforms.kmeans.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import TracedJob
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin
@@ -77,7 +78,9 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.clusters, config.beam.values_per_column_shard)
-    return KMeansSteps(layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None)
+    about = layout, job.clusters, assignment, centroid_update, columns, engines, job.predict is not None
+    scores, outliers = bool(job.reveal.scores), _outliers(config, layout)
+    return KMeansSteps(*about, final_assignment=job.assigns_finally, scores=scores, outliers=outliers)
 
 
 def requested_engines(config: JobConfig) -> ChosenEngines:
@@ -95,7 +98,8 @@ def he_bounds(config: JobConfig) -> HEBounds:
     """The bounds within which homomorphic products of a job are exact."""
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
-    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, store_iterations(config))
+    times = store_iterations(config) + job.assigns_finally
+    return HEBounds(layout_of(config, job), job.clusters, _magnitude(job), integer_valued, times, job.trims)
 
 
 def scheme_parameters(config: JobConfig) -> SchemeParameters:
@@ -129,6 +133,16 @@ def _assignment(config: JobConfig, layout: Layout) -> Argmin:
     return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods, config.provider)
 
 
+def _outliers(config: JobConfig, layout: Layout) -> Outliers | None:
+    """The search for outliers, in as few rounds as the link makes worth their bytes."""
+    job, link = config.required_kmeans, Link.from_config(config.link)
+    if job.outliers is None:
+        return None
+    rows = layout.total_rows
+    outliers = Outliers(job.outliers.of(rows), score_bits(job, layout), rows.bit_length(), during_training=job.trims)
+    return choose_digit_bits(outliers, rows, layout.parties, link.rate, link.round_trip)
+
+
 def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
     """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w.
 
@@ -156,12 +170,24 @@ def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
     return Argmin(compare_bits=bits, drop=drop)
 
 
+def score_bits(job: KMeansConfig, layout: Layout) -> int:
+    """The bits of a row's squared distance to a centroid, with 2f fractional bits."""
+    (low, high), (least, most) = job.interval, job.normalise.interval
+    farthest = max(high - least, most - low) + 2**-10
+    return 1 + int(_log2(layout.total_features, farthest, farthest) + 2 * FRACTION_BITS)
+
+
 def _check_room(job: KMeansConfig, layout: Layout, centroid_update: CentroidUpdate) -> None:
     """Norms, the centroids' movement and the inertia must fit."""
     low, high = job.normalise.interval
     d, bound, within = layout.total_features, max(abs(low), abs(high)), _shown((low, high))
     if _log2(d, bound, bound) + 2 * FRACTION_BITS >= _ROOM:
         raise ConfigError(f"{d:,} columns of values within {within} are too many: leave out some")
+    if (job.reveal.scores or job.outliers) and score_bits(job, layout) > _ROOM:
+        raise ConfigError(
+            f"squared distances over {d:,} columns of values within {_shown(job.interval)} need over {_ROOM} bits: "
+            "leave out kmeans.reveal.scores and kmeans.outliers"
+        )
     if job.predict is not None:
         return
     if job.tol and _log2(job.tol) + 2 * FRACTION_BITS >= _ROOM:

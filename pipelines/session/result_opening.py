@@ -5,17 +5,17 @@ The stages of an opening bear the policy's digest, so two openings of one run ne
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.sources.scaling import Scaling
-from veilmeans.io.storage.checkpoints import Checkpoints
+from veilmeans.io.storage.checkpoints import Checkpoints, scores
 from veilmeans.io.storage.encoded_shards import read_ids
-from veilmeans.io.storage.result_files import write_assignments, write_centroids, write_result
+from veilmeans.io.storage.result_files import Rows, write_centroids, write_result, write_rows
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.session.execution import run_description
 from veilmeans.pipelines.session.trained_model import FinishedRun
@@ -23,10 +23,10 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.column_names import join_names, split_names
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
-from veilmeans.schemas.kmeans_config import RevealConfig
+from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.schemas.run_folder import OPENED
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.schemas.run_folder import OPENED, OPENED_SCORES
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
 from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
 from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
 
@@ -35,10 +35,8 @@ _SLACK = 2**-12  # how much a value may be off in an opened result; rounding sta
 
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
     """The policy with parties by their index."""
-    assignments, centroids, inertia = (
-        frozenset(map(config.parties.index, names)) for names in (reveal.assignments, reveal.centroids, reveal.inertia)
-    )
-    return RevealPolicy(layout, assignments, centroids, reveal.columns == "all", inertia, f"-{policy_digest(reveal)}")
+    named = {result: frozenset(map(config.parties.index, getattr(reveal, result))) for result in REVEALED}
+    return RevealPolicy(layout, **named, all_columns=reveal.columns == "all", name=f"-{policy_digest(reveal)}")
 
 
 def policy_digest(reveal: RevealConfig) -> str:
@@ -50,15 +48,21 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
     """Open what the policy names; return what this party learnt, as written to its result file."""
     config, start = finished.config, time.perf_counter()
     policy = policy_of(config, finished.job.steps.layout, reveal)
-    checkpoint = read_shares(finished, policy, checkpoints_of(finished.job.context.open()))
-    require_inertia(finished, policy, checkpoint)
+    store = checkpoints_of(finished.job.context.open())
+    checkpoint = read_shares(finished, policy, store)
+    require_kept(finished, policy, checkpoint, store)
     stages: dict[str, dict[str, int]] = {}
     result = _run_facts(finished, checkpoint)
     if policy.assignments:
         stages |= run_description(config, finished.at_the_end(), partial(open_assignments, policy))
         if config.me.index in policy.assignments:
-            written = write_assignments(config.run_folder, finished.id or "row", _labelled(finished))
-            result["assignments"] = str(written)
+            result["assignments"] = _write(finished, config.run_folder.assignments, _with_ids(finished, _labels))
+    if policy.scores or policy.outliers:
+        stages |= run_description(config, finished.at_the_end(), partial(open_scores, policy))
+        if config.me.index in policy.scores:
+            result["scores"] = _write(finished, config.run_folder.scores, _with_ids(finished, _scores))
+        if config.me.index in policy.outliers:
+            result["outliers"] = _write(finished, config.run_folder.outliers, _outliers(finished, policy))
     if policy.centroids or policy.inertia:
         opened, costs = _open_centroids(finished, policy, checkpoint)
         stages |= costs.counts()
@@ -87,20 +91,55 @@ def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints)
     return {**checkpoint, "mu": read_centroids(finished.job, store, finished.done)}
 
 
-def require_inertia(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> None:
-    if policy.inertia and "inertia" not in checkpoint:
-        raise ConfigError(
-            f"run {finished.config.run!r} kept no inertia, because kmeans.reveal.inertia named nobody when it was "
-            "trained: leave it out, or train a new run"
-        )
+def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays, store: Checkpoints) -> None:
+    """Refuse to open what the run did not compute, because nobody was to learn it."""
+    config, kind = finished.config, scores(finished.kept_at)
+    kept = {"inertia": "inertia" in checkpoint}
+    kept["scores"] = any("shown" in store.read_shard(kind, shard) for shard in store.shards(kind)[:1])
+    for what, there in kept.items():
+        if getattr(policy, what) and not there:
+            raise ConfigError(
+                f"run {config.run!r} kept no {what}, because kmeans.reveal.{what} named nobody when it was "
+                "trained: leave it out, or train a new run"
+            )
 
 
-def _labelled(finished: FinishedRun) -> Iterator[tuple[pa.Array, Array]]:
-    """Yield the ids of the rows that this party has, with their clusters."""
+Columns = Callable[[Checkpoints, int], dict[str, Array]]
+"""(checkpoints, row shard) -> what was opened of its rows."""
+
+
+def _write(finished: FinishedRun, file: Path, rows: Rows) -> str:
+    return str(write_rows(file, finished.id or "row", rows))
+
+
+def _with_ids(finished: FinishedRun, columns: Columns) -> Rows:
+    """Yield the ids of the rows that this party has, with what was opened of them."""
     store, me = checkpoints_of(finished.job.context.open()), finished.config.me.index
     for shard, row_shard in enumerate(finished.job.row_shards):
         if row_shard.owner in (None, me):
-            yield read_ids(finished.job.encoded, row_shard.index), store.read_shard(OPENED, shard)["label"]
+            yield read_ids(finished.job.encoded, row_shard.index), columns(store, shard)
+
+
+def _labels(store: Checkpoints, shard: int) -> dict[str, Array]:
+    return {"cluster": store.read_shard(OPENED, shard)["label"]}
+
+
+def _scores(store: Checkpoints, shard: int) -> dict[str, Array]:
+    return {"score": np.maximum(fixed.decode(store.read_shard(OPENED_SCORES, shard)["score"]), 0.0)}
+
+
+def _outliers(finished: FinishedRun, policy: RevealPolicy) -> Rows:
+    """Yield the ids of the outliers that this party has, with what else was opened to it of them."""
+    me = finished.config.me.index
+
+    def columns(store: Checkpoints, shard: int) -> dict[str, Array]:
+        found = {"outlier": store.read_shard(OPENED_SCORES, shard)["outlier"]}
+        found |= _labels(store, shard) if me in policy.assignments else {}
+        return found | (_scores(store, shard) if me in policy.scores else {})
+
+    for ids, found in _with_ids(finished, columns):
+        outlier = found.pop("outlier").astype(bool)
+        yield ids.filter(outlier), {name: column[outlier] for name, column in found.items()}
 
 
 def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, StageCosts]:

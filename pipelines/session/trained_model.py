@@ -166,6 +166,11 @@ class FinishedRun:
         """The job after its last iteration, from where results are opened."""
         return replace(self.job, context=replace(self.job.context, iteration=self.done))
 
+    @property
+    def kept_at(self) -> int:
+        """The number under which the shares of the rows' results are kept."""
+        return self.done + self.job.steps.final_assignment
+
     def save(self) -> None:
         """Save what later openings and predictions need, when the data may be gone."""
         content = {

@@ -82,7 +82,7 @@ def plain_labels(folder: Folder, parties: Sequence[str]) -> NDArray[np.intp]:
     start = rows[list(initial_rows(config.kmeans_with_data, layout_of(config, config.kmeans_with_data)))]
     iterations = json.loads((folder.path / "storage/runs/first/result.json").read_text())["iterations"]
     steps = lloyd(lambda: [rows], start, iterations)
-    return nearest(rows, steps[-2].centroids if len(steps) > 1 else start)
+    return nearest(rows, steps[-1].centroids)
 
 
 @pytest.mark.parametrize(

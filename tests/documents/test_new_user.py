@@ -43,7 +43,7 @@ def plain_labels(folder: Path, iterations: int) -> NDArray[np.intp]:
     config = load_config(folder / "payco/config.yaml")
     start = rows[list(initial_rows(config.kmeans_with_data, layout_of(config, config.kmeans_with_data)))]
     steps = lloyd(lambda: [rows], start, iterations)
-    return nearest(rows, steps[-2].centroids if len(steps) > 1 else start)
+    return nearest(rows, steps[-1].centroids)
 
 
 @dataclass(frozen=True)

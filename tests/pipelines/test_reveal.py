@@ -25,13 +25,13 @@ from support.run_results import (
 from support.worlds import CLUSTERS, World, blobs, make_world, run_in_threads, tables
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.io.storage.result_files import write_assignments, write_centroids
+from veilmeans.io.storage.result_files import write_centroids, write_rows
 from veilmeans.pipelines.reveal import opening_run, run_reveal
 from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError, RefusedError
-from veilmeans.schemas.kmeans_config import RevealConfig
+from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import OPENED, RunFolder
@@ -41,7 +41,7 @@ from veilmeans.transforms.rounds.protocol import Inbox
 
 pytestmark = pytest.mark.slow
 
-ROWS, ITERATIONS = 60, 1
+ROWS, ITERATIONS, OUTLIERS = 60, 1, 4
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Expected:
     labels: Array
     centroids: Real
     inertia: float
+    scores: Real
     unit: Real
     """The width of each column: 1 on the common scale."""
 
@@ -62,10 +63,11 @@ def in_the_clear(data: Real, method: str, start: Sequence[int], iterations: int 
     shift = np.where(width == 0, data[0], shift)
     rows = np.divide(data - shift, width, out=np.zeros_like(data), where=width != 0)
     steps = lloyd(lambda: [rows], rows[list(start)], iterations)
-    before = steps[-2].centroids if iterations > 1 else rows[list(start)]
-    labels = nearest(rows, before)
-    inertia = float(((rows - steps[-1].centroids[labels]) ** 2).sum())
-    return Expected(labels, steps[-1].centroids * width + shift, inertia, width)
+    before = nearest(rows, steps[-2].centroids if iterations > 1 else rows[list(start)])
+    inertia = float(((rows - steps[-1].centroids[before]) ** 2).sum())
+    labels, centroids = nearest(rows, steps[-1].centroids), steps[-1].centroids
+    scores = ((rows - centroids[labels]) ** 2).sum(axis=1)
+    return Expected(labels, centroids * width + shift, inertia, scores, width)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Case:
             "normalise": normalise,
             "init": {"indices": [0, 1, 5]},
             "reveal": self.reveal,
+            **({"outliers": {"count": OUTLIERS}} if "outliers" in self.reveal else {}),
         }
 
     def make(self, folder: Path) -> World:
@@ -144,6 +147,11 @@ CASES = {
         3, True, {"assignments": [B], "centroids": [A, C], "columns": "all", "inertia": [C]}, iterations=2
     ),
     "one of three, own columns": Case(3, True, {"centroids": [B], "inertia": [A, B]}, "zscore"),
+    "scores to the first": Case(2, True, {"scores": [A]}, iterations=2),
+    "outliers and clusters to the second, scores to the first": Case(
+        3, True, {"outliers": [B], "assignments": [B], "scores": [A]}, beam={"rounds": "stages"}
+    ),
+    "horizontal: outliers with their scores": Case(2, False, {"outliers": [A], "scores": [A, B]}, "zscore"),
     "horizontal: nobody": Case(2, False, {}),
     "horizontal: all to both": Case(
         2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True,
@@ -181,9 +189,7 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
     assert result.pop("iterations") == case.iterations
     assert result.pop("run") == config.run
     assert result.pop("stopped") is False
-    assert set(result) == {
-        what for what in ("assignments", "centroids", "inertia") if config.party in getattr(reveal, what)
-    }
+    assert set(result) == {what for what in REVEALED if config.party in getattr(reveal, what)}
     assert {file.name for file in folder.path.glob("*.parquet")} == {
         f"{what}.parquet" for what in result if what != "inertia"
     }
@@ -192,9 +198,28 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
         assert result["inertia"] == pytest.approx(expected.inertia, abs=ROWS * 2**-16)
     if "assignments" in result:
         check_assignments(result["assignments"], expected.labels[case.own_rows(me)])
+    if "scores" in result:
+        table = pq.read_table(result["scores"])
+        np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[case.own_rows(me)], rtol=0, atol=1e-4)
+    if "outliers" in result:
+        check_outliers(pq.read_table(result["outliers"]), case, me, reveal, expected)
     if "centroids" in result:
         every = reveal.columns == "all" and case.vertical
         check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
+
+
+def check_outliers(table: pa.Table, case: Case, me: int, reveal: RevealConfig, expected: Expected) -> None:
+    """Check that the outliers are the rows with the highest scores, with what else was opened of them."""
+    mine = case.own_rows(me)
+    highest = np.sort(np.argsort(-expected.scores)[:OUTLIERS])
+    rows = highest[(highest >= mine.start) & (highest < mine.stop)]
+    also = {"cluster": NAMES[me] in reveal.assignments, "score": NAMES[me] in reveal.scores}
+    assert table.column_names == ["row", *(name for name, opened in also.items() if opened)]
+    assert table["row"].to_pylist() == (rows - mine.start).tolist()
+    if also["cluster"]:
+        assert table["cluster"].to_pylist() == expected.labels[rows].tolist()
+    if also["score"]:
+        np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[rows], rtol=0, atol=1e-4)
 
 
 def check_assignments(file: str, labels: Array) -> None:
@@ -218,7 +243,7 @@ def check_centroids(file: str, case: Case, columns: list[int], every: bool, expe
 
 def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealConfig) -> None:
     """Check that a message holds shares of what its recipient may know, and no share of anything else."""
-    named = {what: config.party in getattr(reveal, what) for what in ("assignments", "centroids", "inertia")}
+    named = {what: config.party in getattr(reveal, what) for what in REVEALED}
     every = reveal.columns == "all" and case.vertical
     columns = list(range(5)) if every else case.own_columns(config.me.index)
     openings: dict[str, set[str]] = {}
@@ -232,6 +257,10 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
             assert set(arrays) == ({"c"} if named["assignments"] and mine else set())
             for array in arrays.values():
                 np.testing.assert_array_equal(array, rows[key.sender][shard])
+        elif stage.startswith("reveal-scores"):
+            mine = row_shards[shard].owner in (None, config.me.index)
+            wanted = {name for name, what in (("shown", "scores"), ("outlier", "outliers")) if named[what] and mine}
+            assert set(arrays) == wanted
         elif stage.startswith("reveal-centroids"):
             wanted = {"mu"} if named["centroids"] else set()
             wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
@@ -245,6 +274,7 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
         openings.setdefault(key.sender, set()).add(stage.split("-")[1] if stage.startswith("reveal") else "")
     for stages in openings.values():
         assert ("assignments" in {s.split(".")[0] for s in stages}) == bool(reveal.assignments)
+        assert ("scores" in {s.split(".")[0] for s in stages}) == bool(reveal.scores or reveal.outliers)
         assert ("centroids" in {s.split(".")[0] for s in stages}) == bool(reveal.centroids or reveal.inertia)
 
 
@@ -403,5 +433,6 @@ def test_columns_called_cluster_stay_beside_the_clusters(tmp_path: Path) -> None
     columns = [column.to_pylist() for column in pq.read_table(written).columns]
     assert columns == [[0, 1], [0.5, 2.5], [1.5, 3.5]]
     labels = np.array([1, 0], np.int32)
-    table = pq.read_table(write_assignments(RunFolder(tmp_path), "cluster", [(pa.array(["x", "y"]), labels)]))
+    rows = [(pa.array(["x", "y"]), {"cluster": labels})]
+    table = pq.read_table(write_rows(RunFolder(tmp_path).assignments, "cluster", rows))
     assert [column.to_pylist() for column in table.columns] == [["x", "y"], [1, 0]]

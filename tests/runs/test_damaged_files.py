@@ -84,7 +84,7 @@ def test_a_run_resumes_in_the_middle_if_both_lack_the_newest_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("kind", "damage"), [(assignments(4), empty), (centroids(4), flip_last_bit)], ids=["assignments", "centroids"]
+    ("kind", "damage"), [(assignments(5), empty), (centroids(4), flip_last_bit)], ids=["assignments", "centroids"]
 )
 def test_damaged_shares_are_computed_again_if_their_checkpoint_is_removed(
     tmp_path: Path, iterated: World, trained: World, kind: str, damage: Callable[[Path], None]

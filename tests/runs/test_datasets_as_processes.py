@@ -50,13 +50,13 @@ def assert_lloyd(configs: Mapping[str, JobConfig], rows: Real) -> None:
     """
     config = configs["payco"]
     start = rows[list(initial_rows(config.required_kmeans, layout_of(config, config.required_kmeans)))]
-    *_, before, after = (step.centroids for step in lloyd(lambda: [rows], start, ITERATIONS))
+    *_, last = (step.centroids for step in lloyd(lambda: [rows], start, ITERATIONS))
     for each in configs.values():
         labels = pyarrow.parquet.read_table(each.run_folder.assignments)["cluster"].to_numpy()
-        assert np.mean(labels == nearest(rows, before)) > 0.9999
-        squares = np.stack([((rows - centroid) ** 2).sum(axis=1) for centroid in before], axis=1)
+        assert np.mean(labels == nearest(rows, last)) > 0.9999
+        squares = np.stack([((rows - centroid) ** 2).sum(axis=1) for centroid in last], axis=1)
         assert np.max(squares[np.arange(len(rows)), labels] - squares.min(axis=1)) < 2 * rows.shape[1] * 2**-20
-        assert pyarrow.parquet.read_table(each.run_folder.centroids).num_rows == len(after)
+        assert pyarrow.parquet.read_table(each.run_folder.centroids).num_rows == len(last)
 
 
 def nonzeros(config: JobConfig) -> int:

@@ -55,6 +55,7 @@ def assert_same_clusters(table: Real, k: int, layout: Layout) -> None:
     *_, before, after = (step.centroids for step in lloyd(lambda: [rows], start, ITERATIONS))
     last = run_kmeans(kmeans_for(layout, k, tol=0), rows, start, ITERATIONS)[-1]
     assert adjusted_rand_score(nearest(rows, before), last.labels) == 1.0
+    assert adjusted_rand_score(nearest(rows, after), last.final_labels) == 1.0
     np.testing.assert_allclose(last.centroids, after, rtol=0, atol=TOLERANCE)
 
 

@@ -36,7 +36,14 @@ CONTROL = ("handshake", "triples", "checkpoint", "farewell")
 """Stages whose messages say only that a party takes part, and on which terms."""
 SCENARIOS = {
     "vertical, stage by stage": Scenario(
-        2, True, "gateway", "stages", {}, {"assignments": [A], "centroids": [B], "inertia": [A]}, 12
+        2,
+        True,
+        "gateway",
+        "stages",
+        {},
+        {"assignments": [A], "centroids": [B], "inertia": [A], "outliers": [B]},
+        12,
+        {"count": 20},
     ),
     "vertical, three parties, by files": Scenario(
         3, True, "files", "one_call", {"method": "zscore"}, {"centroids": [C], "columns": "all", "inertia": [B]}, 15
@@ -44,7 +51,15 @@ SCENARIOS = {
     "horizontal, by files": Scenario(
         2, False, "files", "stages", {"aggregate": True, "method": "zscore"}, {"assignments": [A, B]}
     ),
-    "horizontal, three parties": Scenario(3, False, "gateway", "one_call", {"aggregate": True}, {"centroids": [A, B]}),
+    "horizontal, three parties": Scenario(
+        3,
+        False,
+        "gateway",
+        "one_call",
+        {"aggregate": True},
+        {"centroids": [A, B], "scores": [A]},
+        outliers={"fraction": 0.05, "during_training": True},
+    ),
 }
 
 
@@ -63,7 +78,7 @@ ITERATIONS_OF: dict[str, Sequence[int]] = {
     "once": (0,),
     "iteration": range(ITERATIONS),
     "later": range(1, ITERATIONS),
-    "last": (ITERATIONS - 1,),
+    "last": (ITERATIONS,),
 }
 """In which iterations a step has messages, by when it runs."""
 
@@ -74,7 +89,8 @@ def test_a_party_has_nothing_hidden_but_what_the_policy_names(run: ObservedRun) 
         hits = leaks(run.evidence(party), run.secrets(party))
         allowed = [each for each in hits if any(re.search(place, each) for place in run.allowed_places(party))]
         assert [each for each in hits if each not in allowed] == []
-        assert any("labels" in each for each in allowed) == run.scenario.may_know(party, "assignments")
+        labels = [each for each in allowed if "labels" in each and "/opened-scores/" not in each]  # those are few ones
+        assert bool(labels) == run.scenario.may_know(party, "assignments")
 
 
 def test_everything_that_was_ever_there_is_searched(run: ObservedRun) -> None:
@@ -96,7 +112,7 @@ def test_everything_that_was_ever_there_is_searched(run: ObservedRun) -> None:
         expected = [folder.checkpoint(i) for i in range(ITERATIONS + 1)]
         columns = range(len(job.column_shapes))
         expected += [folder.shard(centroids(i), c) for i in range(ITERATIONS + 1) for c in columns]
-        expected += [folder.shard(assignments(i + 1), 0) for i in range(ITERATIONS)]
+        expected += [folder.shard(assignments(i + 1), 0) for i in range(ITERATIONS + 1)]
         expected += [folder.shard(OPERANDS, 0), folder.report, run.world.folder / party / "config.yaml"]
         files = dict(run.evidence(party).files)
         assert {str(file.relative_to(run.world.folder)) for file in expected} <= files.keys()
@@ -115,6 +131,10 @@ PLANTED: dict[str, Callable[[ObservedRun], Array | bytes]] = {
     "the last centroids": lambda run: run.opened("mu", ITERATIONS),
     "a norm": lambda run: norms(run.opened("mu", 1))[:1],
     "counts": lambda run: np.bincount(np.concatenate(run.labels()[0])).astype(np.uint64),
+    "an opened count": lambda run: run.search_values(ITERATIONS)["counts"][-1:],
+    "a threshold": lambda run: run.search_values(ITERATIONS)["threshold"],
+    "a score": lambda run: run.scores(ITERATIONS)[3:4],
+    "a score in a log": lambda run: f"={int(run.scores(ITERATIONS)[3])};".encode(),
     "assignments": lambda run: run.labels()[1][0].astype(np.int32),
     "assignments as bits": lambda run: bits.pack_rows((run.labels()[0][1] == 0)[None, :]),
     "one-hot rows": lambda run: (run.labels()[0][1] == np.arange(CLUSTERS)[:, None]).astype(np.uint64),
@@ -183,7 +203,7 @@ def masked(config: JobConfig) -> Messages:
 
 def opens_public_value(stage: str) -> bool:
     """Return whether the shares in a stage's messages add up to something that is meant to be known."""
-    return stage.endswith((".stop", ".reveal", ".show", ".assignments", ".centroids"))
+    return stage.endswith((".stop", ".reveal", ".show", ".assignments", ".scores", ".centroids"))
 
 
 def test_every_received_array_is_uniform(run: ObservedRun) -> None:
@@ -316,7 +336,8 @@ def test_no_two_stages_of_a_run_have_the_same_name(scenario: Scenario, tmp_path:
     """A name is part of every address: one name for two stages would be one mask for two values."""
     config = scenario.make(tmp_path)[A]
     steps, everyone = kmeans_steps(config), frozenset(range(scenario.parties))
-    policy = RevealPolicy(steps.layout, everyone, everyone, inertia=everyone)
+    scores, outliers = (everyone if found else frozenset() for found in (steps.scores, steps.outliers))
+    policy = RevealPolicy(steps.layout, everyone, everyone, inertia=everyone, scores=scores, outliers=outliers)
     job = trace_job(steps, statistics_method(config.required_kmeans), policy)
     names = [stage.name for step in job.steps for stage in next(iter(step.stages.values()))]
     assert len(set(names)) == len(names) > 25

@@ -26,7 +26,7 @@ from veilmeans.io.storage.checkpoints import centroids
 
 A, B = NAMES[:2]
 ITERATIONS = 2
-KEPT, LAST = ({"mu", "stop", "x2"}, {"mu", "stop", "x2", "n"}), {"inertia"}
+KEPT, LAST = ({"mu", "stop", "x2"}, {"mu", "stop", "x2", "n"}), {"inertia", "finished"}
 """Arrays of the first checkpoint and of the others, and what the last one has beside."""
 
 
@@ -47,7 +47,8 @@ def new_world(
         "clusters": 3,
         "max_iter": ITERATIONS,
         "normalise": {"aggregate": not vertical},
-        "reveal": {"assignments": [A, B], "centroids": [B], "inertia": [A]},
+        "outliers": {"fraction": 0.1},
+        "reveal": {"assignments": [A, B], "centroids": [B], "inertia": [A], "scores": [A], "outliers": [A, B]},
         **job,
     }
     make = make_world if dealt else make_world_without_stores
@@ -71,8 +72,9 @@ def check_same(one: World, other: World) -> None:
         assert len(shares[0]) == len(shares[1]) > 3
         for here, there in zip(*shares, strict=True):
             np.testing.assert_array_equal(here, there, strict=True)
-        opened = [world.run_folder(name).assignments.read_bytes() for world in (one, other)]
-        assert opened[0] == opened[1]
+        for what in ("assignments", "outliers"):
+            opened = [getattr(world.run_folder(name), what).read_bytes() for world in (one, other)]
+            assert opened[0] == opened[1]
 
 
 # On DirectRunner, in this process.

@@ -22,6 +22,7 @@ from veilmeans.schemas.config_fields import (
     model_fields,
     section_types,
 )
+from veilmeans.schemas.kmeans_config import REVEALED
 
 ALWAYS = "offline train predict reveal"
 RUNS = "train predict"
@@ -82,6 +83,7 @@ MARKS = {
     "kmeans.clusters": f"{RUNS} of-model",
     "kmeans.max_iter": "train",
     "kmeans.tol": "train",
+    "kmeans.final_assignment": "train",
     "kmeans.iterations_per_pipeline": "",
     "kmeans.init": "",
     "kmeans.init.method": "train",
@@ -103,11 +105,17 @@ MARKS = {
     "kmeans.cipher.bits": RUNS,
     "kmeans.drop_bits": RUNS,
     "kmeans.assignment": RUNS,
+    "kmeans.outliers": "",
+    "kmeans.outliers.count": RUNS,
+    "kmeans.outliers.fraction": RUNS,
+    "kmeans.outliers.during_training": "train",
     "kmeans.reveal": "",
     "kmeans.reveal.assignments": f"{RUNS} reveal unbound",
     "kmeans.reveal.centroids": f"{RUNS} reveal unbound",
     "kmeans.reveal.columns": f"{RUNS} reveal unbound",
     "kmeans.reveal.inertia": f"{RUNS} reveal unbound",
+    "kmeans.reveal.scores": f"{RUNS} reveal unbound",
+    "kmeans.reveal.outliers": f"{RUNS} reveal unbound",
     "kmeans.predict": "",
     "kmeans.predict.model": "predict",
     "kmeans.predict.margin": "predict",
@@ -181,9 +189,9 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     always = {"protocol version", "parties", "dealer", "beam.rows_per_shard", "beam.values_per_column_shard"}
     link = {"link.rate_mbps", "link.round_trip_ms"}
     assert names["offline"] == always | link | {"triples.runs", "triples.iterations", "triples.provider"}
-    policy = {f"kmeans.reveal.{name}" for name in ("assignments", "centroids", "columns", "inertia")}
+    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns")}
     assert names["reveal"] == always | {"run"} | policy
-    assert names["train"] - names["predict"] == {"kmeans.max_iter", "kmeans.tol"} | {
+    assert names["train"] - names["predict"] == {"kmeans.max_iter", "kmeans.tol", "kmeans.final_assignment"} | {
         f"kmeans.init.{name}" for name in ("method", "seed", "indices")
     }
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]
@@ -209,7 +217,7 @@ def test_ranges_and_categories_are_compared_in_the_horizontal_layout_only() -> N
 def test_a_run_is_bound_to_what_was_agreed_but_not_to_who_learns_the_result() -> None:
     job = JobConfig.model_validate(gateway()).required_kmeans
     agreed, bound = agreed_fields(job, "train", vertical=True), bound_fields(job, "train")
-    assert set(agreed) - set(bound) == {f"reveal.{name}" for name in ("assignments", "centroids", "columns", "inertia")}
+    assert set(agreed) - set(bound) == {f"reveal.{name}" for name in (*REVEALED, "columns")}
     assert set(bound) - set(agreed) == {"normalise.ranges"}
 
 

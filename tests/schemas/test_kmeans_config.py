@@ -9,7 +9,7 @@ import pytest
 from support.config_text import Raw, changed, gateway, horizontal, refusal, written
 from support.parties import write_config
 from veilmeans.schemas.config import load_config
-from veilmeans.schemas.kmeans_config import NormaliseConfig
+from veilmeans.schemas.kmeans_config import REVEALED, NormaliseConfig
 
 
 def vertical() -> Raw:
@@ -27,7 +27,8 @@ def test_a_job_is_read(tmp_path: Path, make: Callable[[], Raw]) -> None:
     assert job.data == str(tmp_path.resolve() / "data.csv")
     assert (job.max_iter, job.tol, job.iterations_per_pipeline, job.drop_bits) == (10, 1e-4, None, None)
     assert (job.init.method, job.init.seed, job.init.indices) == ("indices", 0, None)
-    assert job.reveal.model_dump() == {"assignments": (), "centroids": (), "columns": "own", "inertia": ()}
+    assert job.reveal.model_dump() == {**dict.fromkeys(REVEALED, ()), "columns": "own"}
+    assert (job.final_assignment, job.outliers) == (True, None)
     assert load_config(write_config(config, tmp_path / "again.yaml")) == config
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
 
@@ -151,7 +152,20 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"reveal": {"centroids": ["shop", "notary"]}}, "reveal.centroids"),
     ({"reveal": {"inertia": ["bank"]}}, "reveal.inertia"),
     ({"reveal": {"columns": "none"}}, "reveal.columns"),
-    ({"reveal": {"scores": ["payco"]}}, "reveal.scores"),
+    ({"reveal": {"distances": ["payco"]}}, "reveal.distances"),
+    ({"reveal": {"scores": ["nobody"]}}, "reveal.scores"),
+    ({"reveal": {"outliers": ["payco"]}}, "reveal.outliers"),
+    ({"outliers": {}}, "outliers"),
+    ({"outliers": {"count": 3, "fraction": 0.1}}, "outliers"),
+    ({"outliers": {"count": 0}}, "outliers.count"),
+    ({"outliers": {"count": 100}}, "outliers.count"),
+    ({"outliers": {"fraction": 1.0}}, "outliers.fraction"),
+    ({"outliers": {"count": 3}, "final_assignment": False}, "final_assignment"),
+    ({"reveal": {"scores": ["payco"]}, "final_assignment": False}, "final_assignment"),
+    (
+        {"outliers": {"count": 3, "during_training": True}, "reveal": {"inertia": ["payco"]}},
+        "reveal.inertia",
+    ),
     ({"predict": {"margin": 1}}, "predict.model"),
     ({"predict": {"model": "run-1"}}, "predict.model"),
     ({"predict": {"model": "first", "margin": -1}}, "predict.margin"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import scipy.sparse
 
-from veilmeans.io.storage.result_files import write_assignments, write_centroids, write_result
+from veilmeans.io.storage.result_files import write_centroids, write_result, write_rows
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.config import JobConfig, load_config
@@ -40,7 +40,7 @@ def train(file: Path, configs: dict[str, JobConfig]) -> None:
     start = rows[list(initial_rows(job, layout_of(config, job)))]
     steps = lloyd(lambda: [rows], start, job.max_iter, job.tol)
     np.savez(file, low=low, width=width, centroids=steps[-1].centroids)
-    write_labels(configs, nearest(rows, steps[-2].centroids if len(steps) > 1 else start))
+    write_labels(configs, nearest(rows, steps[-1].centroids))
     first = 0
     for name, each in configs.items():
         last = first + job.features[name]  # type: ignore[index]
@@ -63,4 +63,5 @@ def _values(file: str) -> Real:
 def write_labels(configs: dict[str, JobConfig], labels: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> None:
     for each in configs.values():
         each.run_folder.path.mkdir(parents=True)
-        write_assignments(each.run_folder, "row", [(pa.array(range(len(labels))), labels.astype(np.int32))])
+        rows = [(pa.array(range(len(labels))), {"cluster": labels.astype(np.int32)})]
+        write_rows(each.run_folder.assignments, "row", rows)

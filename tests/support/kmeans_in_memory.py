@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from support.parties import NAMES, InMemoryExchange, Shards, make_shares
+from support.row_results import row_results
 from veilmeans.crypto import bits, prg, ring
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto.he import scheme as he
@@ -32,7 +33,7 @@ from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.kmeans.iteration import (
-    compute_inertia,
+    follow_last,
     iterate,
     mask_operands,
     predict_rows,
@@ -95,17 +96,20 @@ def horizontal(rows: Sequence[int], features: int, rows_per_shard: int) -> Layou
     return Layout(False, tuple(rows), (features,) * len(rows), rows_per_shard)
 
 
-def kmeans_for(
-    layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
-) -> KMeansSteps:
+def kmeans_for(layout: Layout, k: int, normalise: NormaliseConfig | None = None, **fields: Any) -> KMeansSteps:
     """The protocols that `pipelines.session.kmeans_from_config` chooses for such a job; `fields` are the job's own."""
-    return kmeans_steps(config_for(layout, k, normalise, inertia, **fields))
+    return kmeans_steps(config_for(layout, k, normalise, **fields))
 
 
 def config_for(
-    layout: Layout, k: int, normalise: NormaliseConfig | None = None, inertia: bool = True, **fields: Any
+    layout: Layout,
+    k: int,
+    normalise: NormaliseConfig | None = None,
+    inertia: bool = True,
+    scores: bool = False,
+    **fields: Any,
 ) -> JobConfig:
-    """The configuration of the first party, as far as protocols go.
+    """The configuration of the first party, as far as protocols go. `inertia`, `scores`: whether they may be opened.
 
     The schema is passed by: it asks every party for a row and a column, and the protocols do not.
     """
@@ -117,7 +121,7 @@ def config_for(
         features=features if layout.vertical else layout.total_features,
         clusters=k,
         normalise=normalise or NormaliseConfig(),
-        reveal=RevealConfig(inertia=names[:1] if inertia else ()),
+        reveal=RevealConfig(inertia=names[:1] if inertia else (), scores=names[:1] if scores else ()),
         **fields,
     )
     beam = BeamConfig(rows_per_shard=layout.rows_per_shard)
@@ -160,13 +164,20 @@ def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration's shares add up to: new centroids, the rows' clusters, sizes, stop bit, inertia."""
+    """What one iteration's shares add up to: new centroids, the rows' clusters, sizes, stop bit, inertia.
+
+    `final_labels`: the clusters as if this iteration was the last, where the job assigns rows finally; `scores` and
+    `outliers` of the rows then, where the job finds them.
+    """
 
     centroids: Real
     labels: Labels
     counts: Integers
     stop: bool
     inertia: float | None
+    final_labels: Labels | None = None
+    scores: Real | None = None
+    outliers: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +208,11 @@ class Table:
 
     def at(self, iteration: int) -> "Table":
         return Table(tuple(replace(context, iteration=iteration) for context in self.contexts))
+
+    def after_last(self, done: int) -> "Table":
+        """After `done` iterations, with what the stores have once for each run."""
+        at = self.at(done).contexts
+        return Table(tuple(replace(each, triples=each.triples and replace(each.triples, once=True)) for each in at))
 
     def run(self, protocol: Protocol, states: Sequence[Shards]) -> list[Shards]:
         """Each party's states, by shard, after all rounds."""
@@ -345,21 +361,29 @@ def _iterate(kmeans: KMeansSteps, run: InStepExecutor) -> Iteration:
     done = run.table.contexts[0].iteration + 1
     iterate(kmeans, done == 1, run)
     stores = [checkpoints_of(context) for context in run.table.contexts]
-    inertia = None
-    if kmeans.centroid_update.inertia:
-        inertia = float(fixed.decode(_total(compute_inertia(kmeans, run)[0], "inertia"))[0])
+    if kmeans.ends_with_more:
+        last_jobs = [replace(job, steps=kmeans.last) for job in run.jobs]
+        follow_last(kmeans.last, replace(run, jobs=last_jobs, table=run.table.after_last(done), totals={}))
+    checkpoints = [store.read(done) for store in stores]
     shares = [read_centroids(job, store, done) for job, store in zip(run.jobs, stores, strict=True)]
     return Iteration(
         centroids=fixed.decode(ring.total(shares)),
         labels=_labels(kmeans.layout, stores, done),
         counts=ring.decode(_total(run.totals["counts"], "n")),
         stop=False,
-        inertia=inertia,
+        inertia=float(fixed.decode(_total(checkpoints, "inertia"))[0]) if "inertia" in checkpoints[0] else None,
+        final_labels=_labels(kmeans.layout, stores, done + 1) if kmeans.final_assignment else None,
+        **row_results(kmeans.last, stores, done + 1),
     )
 
 
 def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:
     """Run `predict_rows`: the clusters of normalised rows, from shares of centroids."""
+    return predict_and_score(kmeans, rows, centroids)[0]
+
+
+def predict_and_score(kmeans: KMeansSteps, rows: Real, centroids: Real) -> tuple[Labels, dict[str, Any]]:
+    """Run `predict_rows`: the clusters of normalised rows, and their scores and outliers if the job finds them."""
     shares = make_shares(fixed.encode(centroids), kmeans.layout.parties, seed=1)
     with parties_in_step(kmeans, rows, 1) as run:
         stores = [checkpoints_of(context) for context in run.table.contexts]
@@ -368,7 +392,7 @@ def run_prediction(kmeans: KMeansSteps, rows: Real, centroids: Real) -> Labels:
                 store.write_shard(centroids_folder(0), shard, state)
             store.write(0, {"stop": np.zeros(1, np.uint8)})
         predict_rows(kmeans, run)
-        return _labels(kmeans.layout, stores, 1)
+        return _labels(kmeans.layout, stores, 1), row_results(kmeans, stores, 1)
 
 
 def _of_party(columns: Sequence[Shards], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:

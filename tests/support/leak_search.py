@@ -54,9 +54,9 @@ def evidence_of(config: JobConfig, folder: Path) -> Evidence:
     return Evidence(arrays, contents)
 
 
-_PUBLIC = ("indptr", "indices", "shape", "columns")
+_PUBLIC = ("indptr", "indices", "shape", "columns", "largest.shard")
 """Arrays of a party's own files that are public: they describe shapes."""
-_TAGGED = ("checkpoints", "centroids", "assignments", "operands", "opened", "encrypted")
+_TAGGED = ("checkpoints", "centroids", "assignments", "operands", "opened", "encrypted", "scores", "opened-scores")
 """Folders whose files begin with a tag."""
 
 

@@ -30,6 +30,8 @@ from veilmeans.io.storage.encoded_shards import load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
+from veilmeans.schemas.kmeans_config import REVEALED
+from veilmeans.transforms.kmeans.outliers import Outliers
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 
 ROWS, ITERATIONS, ROWS_PER_SHARD = 320, 2, 128
@@ -46,6 +48,7 @@ class Scenario:
     normalise: Mapping[str, Any]
     reveal: Mapping[str, Any]
     values_per_column_shard: int = 1 << 18
+    outliers: Mapping[str, Any] | None = None
 
     def make(self, folder: Path) -> World:
         job = {
@@ -56,6 +59,7 @@ class Scenario:
             "normalise": self.normalise,
             "init": {"seed": 5},
             "reveal": self.reveal,
+            "outliers": self.outliers,
         }
         beam = {"rows_per_shard": ROWS_PER_SHARD, "rounds": self.rounds, "state": "scratch"}
         beam["values_per_column_shard"] = self.values_per_column_shard
@@ -132,9 +136,10 @@ class ObservedRun:
 
     def allowed_places(self, party: str) -> list[str]:
         """Patterns of the places where the reveal policy puts what this party may know."""
-        may = {result: self.scenario.may_know(party, result) for result in ("assignments", "centroids", "inertia")}
+        may = {result: self.scenario.may_know(party, result) for result in REVEALED}
         files = ["/opened/", "/assignments.parquet"] if may["assignments"] else []
-        files += ["/centroids.parquet"] if may["centroids"] else []
+        files += ["/opened-scores/"] if may["scores"] or may["outliers"] else []
+        files += [f"/{result}.parquet" for result in ("centroids", "scores", "outliers") if may[result]]
         if may["centroids"] and self.scenario.reveal.get("columns") == "all":
             files += [r"message .*reveal-centroids.*: (shift|factor|names): "]
         return files + (["/result.json"] if may["inertia"] else [])
@@ -189,9 +194,9 @@ class ObservedRun:
             yield from (middle, middle.hex().encode())
 
     def labels(self) -> list[list[Array]]:
-        """For each iteration, the clusters of each row shard's rows."""
+        """For each iteration, the clusters of each row shard's rows; last those by the final centroids."""
         if "labels" not in self._computed:
-            done = range(1, ITERATIONS + 1)
+            done = range(1, ITERATIONS + 2)
             self._computed["labels"] = [opened_labels(self.world.parties, iterations) for iterations in done]
         return self._computed["labels"]
 
@@ -208,6 +213,27 @@ class ObservedRun:
         mu = self.opened("mu", iterations)
         return norms(mu)[:, None] - np.uint64(2) * (mu @ self.rows().T)
 
+    def scores(self, iterations: int) -> Array:
+        """|x − μ|² of each row to its own centroid after so many iterations."""
+        x, labels = self.rows(), np.concatenate(self.labels()[iterations])
+        return self.distances(iterations)[labels, np.arange(ROWS)] + norms(x)
+
+    def search_values(self, iterations: int) -> dict[str, Array]:
+        """What the search for outliers computes: bits of scores, counts at each candidate of the threshold, and it."""
+        search = self.steps.outliers or Outliers(ROWS // 16, 44, ROWS.bit_length())
+        scores = self.scores(iterations) >> np.uint64(search.score_bits - search.search.width)
+        threshold, counts = 0, []
+        for bit in reversed(range(search.search.width)):
+            counts.append(int((scores >= threshold + (1 << bit)).sum()))
+            threshold += (counts[-1] >= search.count) << bit
+        values = {
+            "bits": scores,
+            "counts": counts,
+            "threshold": [threshold],
+            "outliers": bits.pack(scores >= threshold),
+        }
+        return {name: np.asarray(array, np.uint64) for name, array in values.items()}
+
     def intermediates(self) -> list[Array]:
         """Everything that a run computes on the way, in the clear."""
         if "intermediates" not in self._computed:
@@ -220,6 +246,8 @@ class ObservedRun:
         for iterations in range(ITERATIONS + 1):
             mu = self.opened("mu", iterations)
             yield from (*related_forms(mu), norms(mu))
+            scores, shown = self.scores(iterations), self.scores(iterations) >> np.uint64(20)
+            yield from (*related_forms(scores), shown, shown + np.uint64(1), *self.search_values(iterations).values())
         for iterations, labels in enumerate(self.labels()):
             distances = self.distances(iterations)
             assert (distances.view(np.int64).argmin(axis=0) == np.concatenate(labels)).mean() > 0.99

@@ -18,7 +18,7 @@ from veilmeans.io.exchange.connections import load_identity, load_peer_certifica
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, scores
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.address import Address
@@ -45,9 +45,9 @@ def read_checkpoint(config: JobConfig, iterations: int | None = None) -> dict[st
 
 
 def assignment_shares(config: JobConfig, iterations: int | None = None) -> list[Array]:
-    """A party's shares of the one-hot rows, row shard by row shard."""
+    """A party's shares of the one-hot rows, row shard by row shard, of an iteration (none: as they are opened)."""
     store = checkpoints_of(config)
-    last = store.newest() if iterations is None else iterations
+    last = store.newest() + config.required_kmeans.assigns_finally if iterations is None else iterations
     return [store.read_shard(assignments(last), shard)["c"] for shard in range(len(data_layout(config).row_shards()))]
 
 
@@ -68,13 +68,14 @@ def opened_labels(configs: Mapping[str, JobConfig], iterations: int | None = Non
 
 
 def final_shares(world: World) -> dict[str, bytes]:
-    """The last checkpoint, centroids and assignments of all parties, as they lie on disk."""
+    """The last checkpoint, centroids, assignments and scores of all parties, as they lie on disk."""
     shares = {}
     for name, config in world.parties.items():
         folder = config.run_folder
         last = max(int(file.stem) for file in folder.checkpoints.glob("*.arrow"))
         files = [folder.checkpoint(last)]
-        for kind in (centroids(last), assignments(last)):
+        kept = last + config.required_kmeans.assigns_finally
+        for kind in (centroids(last), assignments(kept), scores(kept)):
             files += folder.shares(kind).glob("*.arrow")
         shares |= {f"{name}/{file.relative_to(folder.path)}": file.read_bytes() for file in files}
     return shares

@@ -73,11 +73,6 @@ def norms(update: CentroidUpdate) -> Protocol:
     return pair.then(_sum_squares_and_movement).named("norms")
 
 
-def last_norms() -> Protocol:
-    """Compute a column shard's summands of the last centroids' norms."""
-    return multiply("mu", "mu", "square").then(_sum_squares).named("last-norms")
-
-
 def stop(update: CentroidUpdate, parties: int) -> Protocol:
     """Open whether the centroids have moved by less than the tolerance."""
     below = sign(_BELOW, parties).after(partial(_subtract_threshold, update.threshold))

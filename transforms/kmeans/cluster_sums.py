@@ -4,12 +4,15 @@
   1. B2A of the first k − 1 one-hot rows; the last is 1 − Σ of the others. The counts are sums of these rows
 `update`, beside the first round on the counts:
   2. X_iᵀ·C for every owner i, of the first k − 1 clusters        (`transforms.products.cross_product`, transposed)
-  3. the last cluster's sum is the sum of all rows, which an owner knows, less the other clusters'
+  3. the last cluster's sum is the sum of all rows, which an owner knows, less the other clusters'; if some rows are in
+     none (`kmeans.outliers`), all k are multiplied
 
 State of `convert`: "c", one-hot positions as packed XOR shares, k rows, and "shape"; beside them out "n" (k) and "hot"
 (n × k − 1), shares. State of `update`: "hot" and the operands of the cross products; out "s", a share, and the
 ciphertexts of an owner that uses `he`, whose summand of "s" is added later (`he_product.unmask`).
 """
+
+from functools import partial
 
 import numpy as np
 
@@ -31,12 +34,15 @@ def convert(k: int) -> Protocol:
     return to_sums.then(_count_rows).named("convert")
 
 
-def update(k: int, engines: OwnerProducts = ()) -> Protocol:
-    """Compute the sums in one round; with one cluster nothing is sent."""
-    if k == 1:
+def update(k: int, engines: OwnerProducts = (), all_clusters: bool = False) -> Protocol:
+    """Compute the sums in one round; with one cluster nothing is sent.
+
+    `all_clusters`: rows may be in no cluster, so that the last one's sum does not follow from the others'.
+    """
+    if k == 1 and not all_clusters:
         return Protocol("update", (local_round("sum", _sum_one_cluster),))
     product = CrossProduct("upd.c", "upd.s", transposed=True, engines=tuple(engines))
-    return cross(product).after(_copy_operand).then(_add_last_cluster).named("update")
+    return cross(product).after(_copy_operand).then(partial(_join_sums, all_clusters)).named("update")
 
 
 def _count_all_rows(party: Party, state: Arrays) -> Arrays:
@@ -73,11 +79,14 @@ def _copy_operand(party: Party, state: Arrays) -> Arrays:
     return {**without(state, "hot", "c", "n"), **{f"upd.c{i}": c for i in range(party.count)}}
 
 
-def _add_last_cluster(party: Party, state: Arrays) -> Arrays:
+def _join_sums(all_clusters: bool, party: Party, state: Arrays) -> Arrays:
+    """Put the owners' columns side by side, and add the last cluster."""
     sums = np.concatenate([require(state, f"upd.s{i}") for i in range(party.count)]).T
-    last_sum = _sum_of_all_rows(party, state) - ring.column_sums(sums)[None, :]
+    if not all_clusters:
+        last_sum = _sum_of_all_rows(party, state) - ring.column_sums(sums)[None, :]
+        sums = np.concatenate([sums, last_sum])
     ciphertexts = {name: array for name, array in state.items() if name.startswith("z")}
-    return {"s": np.concatenate([sums, last_sum]), **ciphertexts}
+    return {"s": np.ascontiguousarray(sums), **ciphertexts}
 
 
 def _row_count(party: Party, state: Arrays) -> ring.Ring:

@@ -4,7 +4,10 @@
     each iteration  [encrypt ─▶] distance ─▶ assign ─▶ update ────────────┐
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
-    once            last norms ─▶ inertia
+    once            [encrypt ─▶] distance ─▶ assign ─▶ outliers         (to the last centroids, as in a prediction)
+                                 norms ─▶ inertia
+
+    outliers        (bits, count) ─▶ threshold ─▶ (choose, count) ─▶ threshold ─▶ … ─▶ (choose, ties) ─▶ (rank, take)
 
 Steps one above the other run in lock-step (`Executor.beside`), so that only the longer one takes time on the link:
 
@@ -16,6 +19,8 @@ Steps one above the other run in lock-step (`Executor.beside`), so that only the
 
 `stop` opens whether the centroids moved by less than ε in the iteration before: the run has then ended with that, and
 the rest of this one is dropped. The first iteration has no `stop`, and after the last there is none.
+
+Where outliers move no centroid, `outliers` and `weigh` come between `assign` and `update` of each iteration.
 
 In brackets is what homomorphic products need. A prediction masks its operands and assigns its rows, once. Executors
 run these functions, in one call or as a pipeline of stages. Nothing flows between iterations but their number: shares
@@ -29,8 +34,10 @@ from typing import TypeVar
 from veilmeans.io.storage.triple_store import Manifest, StoreRun
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.kmeans import party_state as state
+from veilmeans.transforms.kmeans.outliers import Outliers
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.largest import COUNTS
 from veilmeans.transforms.rounds.executor import (
     BareExecutor,
     CountStage,
@@ -73,12 +80,16 @@ def measure_distances(steps: KMeansSteps, run: Executor[S], after: Sequence[S] =
 def iterate(steps: KMeansSteps, first: bool, run: Executor[S]) -> S:
     """Run one iteration of Lloyd's algorithm, unless the one before was the last; the first has none before it."""
     distances, totals = measure_distances(steps, run)
+    if steps.trims:
+        distances = run.load(state.ROW_SQUARES, distances)
     if first or steps.stop is None:
         assigned = run.rounds(steps.assign, distances)
     else:
         assigned, stop = run.beside((steps.assign, distances), (steps.stop, totals))
         assigned = run.unless(run.keep(state.KEEP_STOP, stop), assigned)
     assigned = run.keep(state.KEEP_ASSIGNMENTS, assigned)
+    if steps.outliers is not None and steps.trims:
+        assigned = run.rounds(steps.weigh, find_outliers(steps.outliers, steps, run, assigned))
     counts = run.total(Over.ONE, only("n"), assigned)
     sums, scaled = run.beside((steps.update, run.load(state.UPDATE_OPERANDS, assigned)), (steps.scale, counts))
     if len(steps.column_shards) > 1:
@@ -107,18 +118,48 @@ def update_centroids(steps: KMeansSteps, run: Executor[S], sums: S, scaled: S) -
     return run.keep(state.KEEP_CHECKPOINT, run.load(state.SQUARES, counts))
 
 
-def compute_inertia(steps: KMeansSteps, run: Executor[S]) -> S:
-    """Compute the inertia of the last assignment and its means, and add it to the last checkpoint."""
-    columns = run.rounds(steps.last_norms, run.shards(Over.COLUMNS, state.LAST_CENTROIDS))
-    norms = run.load(state.LAST_COUNTS, run.total(Over.ONE, only("u"), columns))
-    return run.keep(state.KEEP_INERTIA, run.rounds(steps.inertia, norms))
+def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
+    """Assign the rows to the last centroids, and compute the inertia, if the job asks for it; `steps` are the last."""
+    if steps.final_assignment:
+        distances, norms = measure_distances(steps, run)
+        assigned = assign_rows(steps, run, distances)
+        return compute_inertia(steps, run, run.after(norms, assigned)) if steps.centroid_update.inertia else assigned
+    columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
+    return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
+
+
+def compute_inertia(steps: KMeansSteps, run: Executor[S], norms: S) -> S:
+    """Compute the inertia of the last iteration's assignment and its means, and add it to the last checkpoint."""
+    return run.keep(state.KEEP_INERTIA, run.rounds(steps.inertia, run.load(state.LAST_COUNTS, norms)))
 
 
 def predict_rows(steps: KMeansSteps, run: Executor[S]) -> S:
     """Mask the operands of new rows and assign the rows to the centroids of checkpoint 0."""
     masked = [] if steps.operand is None else [mask_operands(steps.operand, run)]
     distances, _ = measure_distances(steps, run, masked)
-    return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+    return assign_rows(steps, run, distances)
+
+
+def assign_rows(steps: KMeansSteps, run: Executor[S], distances: S) -> S:
+    """Assign the rows of a prediction, or to the last centroids; keep their scores, and which are outliers."""
+    if not steps.measures:
+        return run.keep(state.KEEP_ASSIGNMENTS, run.rounds(steps.assign, distances))
+    assigned = run.rounds(steps.assign, run.load(state.ROW_SQUARES, distances))
+    assigned = run.keep(state.KEEP_ASSIGNMENTS, assigned)
+    if steps.outliers is not None:
+        assigned = find_outliers(steps.outliers, steps, run, assigned)
+    return run.keep(state.KEEP_SCORES, assigned)
+
+
+def find_outliers(outliers: Outliers, steps: KMeansSteps, run: Executor[S], scored: S) -> S:
+    """Find the rows with the largest scores, digit by digit of the score that separates them from the others."""
+    begin, *moves, take = outliers.row_steps(steps.prefix, steps.layout.parties)
+    rows = run.rounds(begin, scored)
+    for threshold, move in zip(outliers.thresholds(steps.prefix, steps.layout.parties), moves, strict=True):
+        below = run.rounds(threshold, run.total(Over.ONE, only(COUNTS), rows))
+        rows = run.rounds(move, run.join(rows, run.total(Over.ROWS, state.below_to_every_row_shard, below)))
+    rows = run.load(state.SHARD_NUMBER, rows)
+    return run.rounds(take, run.join(rows, run.total(Over.ROWS, state.ranks_to_row_shards, rows)))
 
 
 # in one process

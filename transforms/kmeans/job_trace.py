@@ -12,14 +12,14 @@ from veilmeans.crypto.bits import LANES
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.iteration import (
-    compute_inertia,
+    follow_last,
     iterate,
     mask_operands,
     predict_rows,
     write_first_centroids,
 )
 from veilmeans.transforms.kmeans.joint_statistics import open_statistics, statistics_step
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids
+from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.traced_job import JobStep, TracedJob, When
 from veilmeans.transforms.rounds.executor import Keep, Load, Over
@@ -85,11 +85,13 @@ def _trace(
     if not steps.predicts:
         iterate(steps, False, run)
     iterated = len(run.steps)
-    if not steps.predicts and steps.centroid_update.inertia:
-        compute_inertia(steps, run)
+    if steps.ends_with_more:
+        follow_last(steps.last, replace(run, parameters=steps.last))
     last = len(run.steps)
     if policy is not None and policy.assignments:
         open_assignments(policy, run)
+    if policy is not None and (policy.scores or policy.outliers):
+        open_scores(policy, run)
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
     return (
@@ -121,7 +123,7 @@ _RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint", "iner
 
 def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...], rows: int) -> tuple[JobStep, ...]:
     """Put the traces of all shapes of row shards together; steps over columns are the same in each of them."""
-    result, first = [], next(iter(traced.values()))
+    result, first = dict[str, JobStep](), next(iter(traced.values()))
     for number, (when, step) in enumerate(first):
         stages: dict[ShardShape, tuple[StageTrace, ...]]
         if step.over is Over.ROWS:
@@ -132,5 +134,9 @@ def _job_steps(traced: dict[ShardShape, _Traced], columns: tuple[ShardShape, ...
             stages = {ShardShape(rows): step.shards[0]}
         name = step_name(step.name)
         about = name, step.computes, step.phase, step.over, when, step.after, stages
-        result.append(JobStep(*about, step.beside, step.before_stop))
-    return tuple(result)
+        if name in result:  # one more part of a step, its rounds numbered through
+            known = result[name].stages
+            result[name] = replace(result[name], stages={shape: known[shape] + stages[shape] for shape in known})
+        else:
+            result[name] = JobStep(*about, step.beside, step.before_stop)
+    return tuple(result.values())

@@ -4,10 +4,12 @@ Shares of a result are masked afresh by the last product that made them, so that
 several parties together, reveal no more than the value that they add up to.
 
 Assignments, over row shards: "c" (k × packed) in; at a recipient "label" (n) out. Horizontally a party learns those of
-its own rows. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
+its own rows, and so with scores and outliers: "shown" (n), "outlier" (packed) in, "score" and "outlier" (n) out, where
+they are for it. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
 columns) and "total" (1) out. Whoever may see all columns gets the scale of each one from its owner, too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,12 +17,12 @@ from typing import TypeVar
 import numpy as np
 
 from veilmeans.crypto import bits
-from veilmeans.io.storage.checkpoints import assignments
+from veilmeans.io.storage.checkpoints import assignments, scores
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import OPENED
+from veilmeans.schemas.run_folder import OPENED, OPENED_SCORES
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Step
@@ -38,6 +40,8 @@ class RevealPolicy:
     centroids: frozenset[int] = frozenset()
     all_columns: bool = False
     inertia: frozenset[int] = frozenset()
+    scores: frozenset[int] = frozenset()
+    outliers: frozenset[int] = frozenset()
     name: str = ""
     """Part of the stages' names: openings by different policies have no address in common."""
 
@@ -58,6 +62,11 @@ def open_assignments(policy: RevealPolicy, run: Executor[S]) -> S:
     return run.keep(KEEP_LABELS, run.rounds(assignments_step(policy), run.shards(Over.ROWS, ASSIGNMENTS)))
 
 
+def open_scores(policy: RevealPolicy, run: Executor[S]) -> S:
+    """Open the scores of all rows, and which are outliers, one round over the row shards."""
+    return run.keep(KEEP_OPENED_SCORES, run.rounds(scores_step(policy), run.shards(Over.ROWS, SHARES_OF_SCORES)))
+
+
 def open_centroids(policy: RevealPolicy, results: Load, run: Executor[S]) -> S:
     """Open centroids and inertia, one round for all that is k × d or less."""
     return run.rounds(centroids_step(policy), run.shards(Over.ONE, results))
@@ -65,10 +74,23 @@ def open_centroids(policy: RevealPolicy, results: Load, run: Executor[S]) -> S:
 
 def _read_assignments(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """Shares of a row shard's assignments, and the party that its rows belong to (M: all)."""
+    return _read_shares(assignments, job, context, shard)
+
+
+def _read_scores(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    return _read_shares(scores, job, context, shard)
+
+
+def _read_shares(kind: Callable[[int], str], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     row_shard = job.row_shards[shard]
     owner = job.steps.layout.parties if row_shard.owner is None else row_shard.owner
-    shares = checkpoints_of(context).read_shard(assignments(context.iteration), shard)
-    return {"c": shares["c"], "rows": np.array([row_shard.shape.rows]), "owner": np.array([owner])}
+    shares = checkpoints_of(context).read_shard(kind(context.iteration + job.steps.final_assignment), shard)
+    return {**shares, "rows": np.array([row_shard.shape.rows]), "owner": np.array([owner])}
+
+
+def _keep_scores(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    if state:
+        checkpoints_of(context).write_shard(OPENED_SCORES, shard, state)
 
 
 def _keep_labels(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
@@ -78,12 +100,22 @@ def _keep_labels(_job: PartyJob, context: OpenPartyContext, shard: int, state: A
 
 ASSIGNMENTS = Load(_read_assignments, shapes.assignments, kept=("assignments", "checkpoint"))
 KEEP_LABELS = Keep("labels", _keep_labels)
+SHARES_OF_SCORES = Load(_read_scores, shapes.scores, kept=("scores", "checkpoint"))
+KEEP_OPENED_SCORES = Keep("opened scores", _keep_scores)
 
 
 def assignments_step(policy: RevealPolicy) -> Step:
     rows = Round("assignments", partial(_send_rows, policy), partial(_open_rows, policy), "[c], to be opened")
     protocol = Protocol(f"reveal-assignments{policy.name}", (rows,))
     return Step(protocol, "clusters, to the parties that the policy names")
+
+
+def scores_step(policy: RevealPolicy) -> Step:
+    rows = Round(
+        "scores", partial(_send_scores, policy), partial(_open_scores, policy), "⟨score⟩, [outlier], to be opened"
+    )
+    protocol = Protocol(f"reveal-scores{policy.name}", (rows,))
+    return Step(protocol, "distances to own centroids, outliers, to the parties that the policy names")
 
 
 def centroids_step(policy: RevealPolicy) -> Step:
@@ -93,24 +125,45 @@ def centroids_step(policy: RevealPolicy) -> Step:
     return Step(protocol, "centroids, inertia, to the parties that the policy names")
 
 
-def _may_see(policy: RevealPolicy, state: Arrays, party: int) -> bool:
-    """True if `party` learns the clusters of this shard's rows; "owner" is M where all own them."""
-    owner = int(state["owner"][0])
-    return party in policy.assignments and owner in (party, policy.layout.parties)
+def _may_see(named: frozenset[int], party: Party, state: Arrays, index: int) -> bool:
+    """True if a party of those named learns results of this shard's rows; "owner" is M where all own them."""
+    return index in named and int(state["owner"][0]) in (index, party.count)
 
 
 def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    return Sent(state, to={i: {"c": state["c"]} if _may_see(policy, state, i) else {} for i in party.others})
+    return Sent(
+        state, to={i: {"c": state["c"]} if _may_see(policy.assignments, party, state, i) else {} for i in party.others}
+    )
 
 
 def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    if not _may_see(policy, state, party.index):
+    if not _may_see(policy.assignments, party, state, party.index):
         return {}
     hot = bits.unpack_rows(inbox.open_xor("c", state["c"]), int(state["rows"][0]))
     if not np.all(hot.sum(axis=0) == 1):
         peers = " or ".join(party.names[i] for i in party.others)
         raise RefusedError(f"the opened assignments are not one cluster a row: a share of {peers} is not right")
     return {"label": np.argmax(hot, axis=0).astype(np.int32)}
+
+
+def _send_scores(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
+    return Sent(state, to={i: _scores_for(policy, party, state, i) for i in party.others})
+
+
+def _scores_for(policy: RevealPolicy, party: Party, state: Arrays, index: int) -> Arrays:
+    """Shares of the results of this shard's rows that are for a party."""
+    named = {"shown": policy.scores, "outlier": policy.outliers}
+    return {name: state[name] for name, who in named.items() if _may_see(who, party, state, index)}
+
+
+def _open_scores(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
+    opened: dict[str, Array] = {}
+    mine = _scores_for(policy, party, state, party.index)
+    if "shown" in mine:
+        opened["score"] = inbox.open_sum("shown", require(mine, "shown"))
+    if "outlier" in mine:
+        opened["outlier"] = bits.unpack(inbox.open_xor("outlier", mine["outlier"]), int(state["rows"][0]))
+    return opened
 
 
 def _send_results(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, scores
 from veilmeans.io.storage.encoded_shards import read_dense_rows, read_rows
 from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
@@ -22,8 +22,10 @@ from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import ASSIGNMENTS, ENCRYPTED, OPERANDS
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.largest import BELOW, SHARD, counts_before
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import (
+    CSR_ARRAYS,
     OwnerProducts,
     ciphertexts_within,
     csr_to_state,
@@ -48,6 +50,10 @@ class PartyJob:
     def at_iteration(self, iteration: int) -> "PartyJob":
         """The same job with the context of an iteration."""
         return replace(self, context=replace(self.context, iteration=iteration))
+
+    def after_last(self, done: int) -> "PartyJob":
+        """The job after its `done` iterations, for what is done once then."""
+        return replace(self, steps=self.steps.last, context=replace(self.context, iteration=done, once=True))
 
     @property
     def parameters(self) -> KMeansSteps:
@@ -122,14 +128,9 @@ def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Ar
     return {**mu, "before": before["mu"]}
 
 
-def _last_centroids(_job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    """Shares of a column shard's centroids as this iteration has left them."""
-    return checkpoints_of(context).read_shard(centroids(context.iteration + 1), shard)
-
-
 def _last_counts(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     """Shares of the counts, and Σ|x|² of what this party owns."""
-    checkpoint = checkpoints_of(context).read(context.iteration + 1)
+    checkpoint = checkpoints_of(context).read(context.iteration)
     return {name: checkpoint[name] for name in ("n", "x2")}
 
 
@@ -142,6 +143,20 @@ def _column_range(job: PartyJob, _context: OpenPartyContext, shard: int) -> Arra
 def _squares(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     """Σ|x|² of what this party owns."""
     return {"x2": checkpoints_of(context).read(context.iteration)["x2"]}
+
+
+def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """|x|² of what this party owns of each row, with 2f fractional bits; a share, as the owners' sum is |x|²."""
+    own = _own_matrix(job, context, shard, sparse=job.steps.engines.distance[context.party.index] is not None)
+    if "x" in own:
+        return {"x2": ring.column_sums((own["x"] * own["x"]).T)}
+    values, _, starts = (own[name] for name in CSR_ARRAYS)
+    sums = np.concatenate([np.zeros(1, ring.DTYPE), np.cumsum(values * values, dtype=ring.DTYPE)])
+    return {"x2": sums[starts[1:]] - sums[starts[:-1]]}
+
+
+def _shard_number(_job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
+    return {SHARD: np.array([shard])}
 
 
 def read_centroids(job: PartyJob, store: Checkpoints, done: int) -> ring.Ring:
@@ -157,10 +172,11 @@ DISTANCE_OPERANDS = Load(
 UPDATE_OPERANDS = Load(_update_operands, shapes.update_operands, kept=("operands",))
 COLUMN_CENTROIDS = Load(_column_centroids, shapes.column_centroids, kept=("centroids",))
 MOVED_CENTROIDS = Load(_moved_centroids, shapes.moved_centroids, kept=("centroids", "checkpoint"))
-LAST_CENTROIDS = Load(_last_centroids, shapes.column_centroids, kept=("centroids",))
 LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
+ROW_SQUARES = Load(_row_squares, shapes.row_squares)
+SHARD_NUMBER = Load(_shard_number, shapes.shard_number)
 
 
 # keeps
@@ -184,6 +200,12 @@ def _keep_shard(
     checkpoints_of(context).write_shard(folder(context.iteration + later), shard, arrays)
 
 
+def _keep_scores(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    """Shares of the scores that may be opened, and of the outliers' bits."""
+    found = {name: state[name] for name in ("shown", "outlier") if name in state}
+    checkpoints_of(context).write_shard(scores(context.iteration + 1), shard, found)
+
+
 def _write_checkpoint(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
     """The checkpoint that ends an iteration; what no later one needs is dropped."""
     store, done = checkpoints_of(context), context.iteration + 1
@@ -201,8 +223,8 @@ def _write_stop(_job: PartyJob, context: OpenPartyContext, _shard: int, state: A
 
 
 def _write_inertia(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
-    """Add the inertia to the checkpoint that ended this iteration."""
-    store, done = checkpoints_of(context), context.iteration + 1
+    """Add the inertia to the last checkpoint."""
+    store, done = checkpoints_of(context), context.iteration
     store.write(done, {**store.read(done), "inertia": state["inertia"]})
 
 
@@ -217,6 +239,7 @@ def first_checkpoint(squares: ring.Ring) -> Keep:
 
 KEEP_OPERANDS = Keep("operands", _keep_operands)
 KEEP_ASSIGNMENTS = Keep("assignments", partial(_keep_shard, assignments, 1, ("c",)))
+KEEP_SCORES = Keep("scores", _keep_scores)
 KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
@@ -226,7 +249,7 @@ KEEP_INERTIA = Keep("inertia", _write_inertia)
 _NOT_STOPPED = np.zeros(1, np.uint8)  # the stop bit of a checkpoint that no iteration has written
 
 
-# a prediction's first and last checkpoint
+# checkpoints of a prediction, and of an assignment after the last iteration
 def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, done: int) -> None:
     """Write checkpoint 0 from the model's shares of centroids after its `done` iterations."""
     folder = centroids(done)
@@ -242,11 +265,31 @@ def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, don
 
 def finish_prediction(job: PartyJob, context: OpenPartyContext) -> None:
     """Write checkpoint 1, when every row shard's assignments are kept."""
-    store = checkpoints_of(context)
-    if store.shards(assignments(1)) != job.shard_numbers(Over.ROWS):
-        raise StorageError(f"assignments of run {context.run!r} are missing: run the command again, it resumes")
+    store = _check_assignments(job, context)
     store.write(1, {"stop": _NOT_STOPPED})
     store.drop(ENCRYPTED, before=1)
+
+
+def _check_assignments(job: PartyJob, context: OpenPartyContext) -> Checkpoints:
+    """Return this party's checkpoints, if every row shard's assignments to these centroids are kept."""
+    store, done = checkpoints_of(context), context.iteration + 1
+    for kind in (assignments(done), *([scores(done)] if job.steps.measures else [])):
+        if store.shards(kind) != job.shard_numbers(Over.ROWS):
+            raise StorageError(f"{kind} of run {context.run!r} are missing: run the command again, it resumes")
+    return store
+
+
+FINISHED = "finished"
+"""The mark in the last checkpoint: what follows the last iteration is done."""
+
+
+def finish_training(job: PartyJob, context: OpenPartyContext) -> None:
+    """Mark the last checkpoint, when every row shard's assignments to the final centroids are kept."""
+    store, done = checkpoints_of(context), context.iteration
+    if job.steps.final_assignment:
+        _check_assignments(job, context).drop(ASSIGNMENTS, before=done + 1)
+    store.write(done, {**store.read(done), FINISHED: np.ones(1, np.uint8)})
+    store.drop(ENCRYPTED, before=done + 1)
 
 
 # totals
@@ -285,6 +328,16 @@ def sums_by_columns(steps: KMeansSteps, party: Party, state: Arrays) -> Mapping[
 def to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the centroids' norms."""
     return _to_all(len(steps.layout.row_shards()), state, "u")
+
+
+def below_to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every row shard the bits that say how the threshold's digit compares."""
+    return _to_all(len(steps.layout.row_shards()), state, BELOW)
+
+
+def ranks_to_row_shards(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every row shard the ranks with which it begins."""
+    return counts_before(len(steps.layout.row_shards()), state)
 
 
 def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

@@ -13,6 +13,7 @@ from veilmeans.crypto.wide_ring import WORDS
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.primitives.largest import SHARD
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
@@ -79,18 +80,38 @@ def squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     return [{"x2": ((1,), "uint64")}] * steps.layout.parties
 
 
+def row_squares(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    return [{"x2": ((shape.rows,), "uint64")}] * steps.layout.parties
+
+
 def counts_and_squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     return [{"n": ((steps.k,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
 
 
 def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     """All rows in the first cluster, by the first party's share: opened assignments are checked to be one-hot."""
-    layout, width = steps.layout, bits.word_count(shape.rows)
-    owner = layout.parties if layout.vertical else int(np.argmax(shape.widths))
-    shares: list[Array] = [np.zeros((steps.k, width), np.uint64) for _ in range(layout.parties)]
+    width = bits.word_count(shape.rows)
+    shares: list[Array] = [np.zeros((steps.k, width), np.uint64) for _ in range(steps.layout.parties)]
     shares[0][0] = bits.ONES
-    public = {"rows": np.array([shape.rows]), "owner": np.array([owner])}
-    return [{"c": share, **public} for share in shares]
+    return [{"c": share, **_rows_and_owner(steps, shape)} for share in shares]
+
+
+def scores(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    """Shares of scores that may be opened, and of the outliers' bits."""
+    found: dict[str, tuple[Shape, str]] = {"shown": ((shape.rows,), "uint64")} if steps.scores else {}
+    if steps.outliers is not None:
+        found["outlier"] = ((bits.word_count(shape.rows),), "uint64")
+    return [{**found, **_rows_and_owner(steps, shape)}] * steps.layout.parties
+
+
+def shard_number(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    return [{SHARD: np.array([0])}] * steps.layout.parties
+
+
+def _rows_and_owner(steps: KMeansSteps, shape: ShardShape) -> Shapes:
+    layout = steps.layout
+    owner = layout.parties if layout.vertical else int(np.argmax(shape.widths))
+    return {"rows": np.array([shape.rows]), "owner": np.array([owner])}
 
 
 def results(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:

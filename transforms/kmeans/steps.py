@@ -4,25 +4,29 @@ Which steps run, in which order and over what is said once, in `transforms.kmean
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veilmeans.schemas.layout import Layout, column_slices
-from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, last_norms, norms, stop
+from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate, inertia, norms, stop
 from veilmeans.transforms.kmeans.cluster_sums import convert, update
 from veilmeans.transforms.kmeans.distance import add_norms, distance
+from veilmeans.transforms.kmeans.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.primitives.argmin import Argmin, argmin
 from veilmeans.transforms.primitives.divide import numerator, quotient, refine, scale
 from veilmeans.transforms.products.cross_product import mask_operand
 from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
 from veilmeans.transforms.rounds.executor import Step
+from veilmeans.transforms.rounds.protocol import Protocol
 
 
 @dataclass(frozen=True)
 class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
-    `predicts`: rows are only assigned.
+    `predicts`: rows are only assigned. `final_assignment`: once more after the last iteration. `prefix`: of the steps'
+    names, where one runs in iterations and after them (`last`). `scores`: may be opened, of the last steps or of a
+    prediction; `outliers`: how they are found there.
     """
 
     layout: Layout
@@ -32,6 +36,38 @@ class KMeansSteps:
     columns_per_shard: int
     engines: EngineParameters
     predicts: bool = False
+    final_assignment: bool = False
+    prefix: str = ""
+    scores: bool = False
+    outliers: Outliers | None = None
+
+    @property
+    def last(self) -> "KMeansSteps":
+        """The steps after the last iteration, under names of their own."""
+        return replace(self, prefix="last-", centroid_update=replace(self.centroid_update, tol=0))
+
+    def _named(self, protocol: Protocol) -> Protocol:
+        return protocol.named(f"{self.prefix}{protocol.name}")
+
+    @property
+    def measures(self) -> bool:
+        """True if the assignment also computes each row's distance to its own centroid."""
+        return ((self.scores or self.outliers is not None) and self.is_last) or self.trims
+
+    @property
+    def is_last(self) -> bool:
+        """True of a prediction's steps, and of those after the last iteration."""
+        return self.predicts or bool(self.prefix)
+
+    @property
+    def trims(self) -> bool:
+        """True if outliers do not move the centroids of an iteration."""
+        return not self.is_last and self.outliers is not None and self.outliers.during_training
+
+    @property
+    def ends_with_more(self) -> bool:
+        """True if something follows the last iteration."""
+        return not self.predicts and (self.final_assignment or self.centroid_update.inertia)
 
     @property
     def column_shards(self) -> list[slice]:
@@ -49,23 +85,27 @@ class KMeansSteps:
         if not any(self.engines.distance):
             return None
         products = ColumnShardProducts(self.layout, self.engines.distance)
-        return Step(encrypt_centroids(products), "Enc(⟨μ⟩) to the owners", "S1")
+        return Step(self._named(encrypt_centroids(products)), "Enc(⟨μ⟩) to the owners", "S1")
 
     @property
     def distance(self) -> Step:
-        return Step(distance(self.engines.distance), "⟨D'⟩ − ⟨|μ|²⟩ = −2·X·⟨μ⟩ᵀ", "S1")
+        return Step(self._named(distance(self.engines.distance)), "⟨D'⟩ − ⟨|μ|²⟩ = −2·X·⟨μ⟩ᵀ", "S1")
 
     @property
     def norms(self) -> Step:
         moved = " and how far it has moved" if self.centroid_update.threshold else ""
-        return Step(norms(self.centroid_update), f"⟨|μ|²⟩{moved}", "S1")
+        return Step(self._named(norms(self.centroid_update)), f"⟨|μ|²⟩{moved}", "S1")
 
     @property
     def assign(self) -> Step:
-        """A training also converts the assignments to shares by sum."""
-        protocol = argmin(self.assignment, self.k, self.layout.parties).after(add_norms)
-        if self.predicts:
-            return Step(protocol.named("assign"), "[C] = argmin ⟨D'⟩ of each row", "S2")
+        """An iteration also converts the assignments to shares by sum, unless outliers are left out first."""
+        protocol = argmin(self.assignment, self.k, self.layout.parties)
+        if self.measures:
+            protocol = protocol.after(keep_distances) + score(self.k, self.scores and self.is_last)
+        protocol = protocol.after(add_norms)
+        if self.is_last or self.trims:
+            computes = "[C] = argmin ⟨D'⟩ of each row" + ", ⟨|x − μ|²⟩" * self.measures
+            return Step(self._named(protocol.named("assign")), computes, "S2")
         return Step((protocol + convert(self.k)).named("assign"), "[C] = argmin ⟨D'⟩ of each row, ⟨C⟩, ⟨n⟩", "S2")
 
     @property
@@ -76,8 +116,12 @@ class KMeansSteps:
         return Step(stop(self.centroid_update, self.layout.parties), "stop bit of the iteration before", "S2")
 
     @property
+    def weigh(self) -> Step:
+        return Step(weigh(self.k), "⟨C⟩, ⟨n⟩ without outliers", "S2")
+
+    @property
     def update(self) -> Step:
-        return Step(update(self.k, self.engines.update), "⟨CᵀX⟩", "S3")
+        return Step(update(self.k, self.engines.update, all_clusters=self.trims), "⟨CᵀX⟩", "S3")
 
     @property
     def scale(self) -> Step:
@@ -89,7 +133,7 @@ class KMeansSteps:
 
     @property
     def unmask(self) -> Step | None:
-        if self.k == 1 or not any(self.engines.update):
+        if (self.k == 1 and not self.trims) or not any(self.engines.update):
             return None
         products = ColumnShardProducts(self.layout, self.engines.update)
         return Step(unmask(products), "⟨CᵀX⟩ out of ciphertexts", "S3")
@@ -101,10 +145,6 @@ class KMeansSteps:
     @property
     def quotient(self) -> Step:
         return Step(quotient(self.centroid_update.division), "⟨μ⟩ = ⟨CᵀX⟩ / ⟨n⟩", "S3")
-
-    @property
-    def last_norms(self) -> Step:
-        return Step(last_norms(), "⟨|μ|²⟩ of the last centroids")
 
     @property
     def inertia(self) -> Step:

@@ -1,8 +1,7 @@
 """A traced job: the messages and needs of its steps, from shapes alone, by shard and iteration.
 
 The triple store's shard i has what row shard i and column shard i need, and shard 0 also has what single elements need.
-Steps that run once need their correlations in the first iteration; those after the last iteration in each, because any
-may be the last.
+What runs once in a run, before the first iteration or after the last, has its correlations with the first iteration.
 """
 
 from collections import Counter
@@ -107,6 +106,6 @@ class TracedJob:
 
     def _stages(self, shard: int, iteration: int) -> Iterator[StageTrace]:
         for step in self.steps:
-            if step.when in ("iteration", "last") or step.when == ("later" if iteration else "once"):
+            if step.when == "iteration" or step.when in (("later",) if iteration else ("once", "last")):
                 for shape in self.shapes(step.over)[shard : shard + 1]:
                     yield from step.stages[shape]

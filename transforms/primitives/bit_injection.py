@@ -9,6 +9,9 @@ B2A is the injection of 1, and needs no a:
 
 State: `bit` packed (crypto.bits), `value` a share of any shape with as many elements, of 32 or 64 bits; out `target`,
 in that shape and type. One value may have several bits: it is masked by one a, and has one r·a for each of its bits.
+
+MUX of k values by one-hot bits c is one injection, and with k = 1 nothing is sent:
+  Σ_j c_j·x_j = x_{k−1} + Σ_{j<k−1} c_j·(x_j − x_{k−1})
 """
 
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from veilmeans.crypto.correlations import DaBit, Inject
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.rounds.interfaces import Randomness
-from veilmeans.transforms.rounds.protocol import Inbox, Round, Sent
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, local_round, require, without
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,32 @@ def _negate_where(o: Array, value: Array) -> Array:
     """(1 − 2o)·value."""
     result: Array = np.where(o.astype(bool), -value, value)
     return result
+
+
+# MUX
+_BITS, _VALUES, _CHOSEN = "select.b", "select.x", "select.bx"
+
+
+def select_by_bits(hot: str, values: str, target: str, k: int) -> Protocol:
+    """Select one of k values by one-hot bits: `values` k × n, `hot` k packed rows; `values` is dropped."""
+    if k == 1:
+        return Protocol("select", (local_round("select", partial(_only_value, values, target)),))
+    chosen = Protocol("select", (inject(_BITS, _VALUES, _CHOSEN),))
+    return chosen.after(partial(_differences, hot, values)).then(partial(_add_last, values, target))
+
+
+def _only_value(values: str, target: str, _party: Party, state: Arrays) -> Arrays:
+    return {**without(state, values), target: require(state, values)[0]}
+
+
+def _differences(hot: str, values: str, _party: Party, state: Arrays) -> Arrays:
+    """x_j − x_{k−1}, in the order of the packed bits."""
+    x = require(state, values)
+    return {**state, _BITS: state[hot][:-1].reshape(-1), _VALUES: bits.to_lanes(x[:-1] - x[-1])}
+
+
+def _add_last(values: str, target: str, _party: Party, state: Arrays) -> Arrays:
+    x = require(state, values)
+    chosen = bits.from_lanes(require(state, _CHOSEN), len(x) - 1, x.shape[1])
+    rest = without(state, values, _BITS, _VALUES, _CHOSEN)
+    return {**rest, target: x[-1] + ring.column_sums(np.ascontiguousarray(chosen))}

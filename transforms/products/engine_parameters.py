@@ -47,13 +47,17 @@ class EngineParameters:
 
 @dataclass(frozen=True)
 class HEBounds:
-    """Bounds of a job's homomorphic products; `integer_valued`: for each owner, True if its values are integers."""
+    """Bounds of a job's homomorphic products; `integer_valued`: for each owner, True if its values are integers.
+
+    `all_clusters`: the last cluster's sum does not follow from the others'.
+    """
 
     layout: Layout
     k: int
     magnitude: int
     integer_valued: tuple[bool, ...]
     iterations: int
+    all_clusters: bool = False
 
     @property
     def sigma(self) -> int:
@@ -69,7 +73,8 @@ class HEBounds:
 
     def update(self, owner: int, cipher: SchemeParameters) -> HEProductParameters:
         """Xᵀ·C: sums over the owner's rows."""
-        return self._product(owner, cipher, terms=self.layout.rows[owner], columns=max(1, self.k - 1))
+        columns = self.k if self.all_clusters else max(1, self.k - 1)
+        return self._product(owner, cipher, terms=self.layout.rows[owner], columns=columns)
 
     def _product(self, owner: int, cipher: SchemeParameters, terms: int, columns: int) -> HEProductParameters:
         shift = FRACTION_BITS if self.integer_valued[owner] else 0

@@ -166,7 +166,7 @@ def unmask(products: ColumnShardProducts) -> Protocol:
 
     State: "columns", "s" (k × width), "z0.columns", "z0.ciphertexts", …; out "s".
     "s" gets the shares of the first k − 1 clusters; the last cluster gets the difference to the sum of all clusters,
-    which the owner knows.
+    which the owner knows; unless there are shares of all k.
     """
     halves = partial(_send_masked, products), partial(_receive_masked, products)
     return Protocol("unmask", (Round("unmask", *halves, "Enc(Xᵀ⟨C⟩ + R), to each peer"),))
@@ -199,8 +199,11 @@ def _receive_masked(
 
 
 def _add_share(sums: ring.Ring, columns: slice, share: ring.Ring) -> ring.Ring:
-    """Add a share of k − 1 clusters (columns × k − 1) to some columns of the sums (k × width)."""
+    """Add a share of k − 1 clusters, or of all (columns × k − 1 or k), to some columns of the sums (k × width)."""
     result = sums.copy()
+    if share.shape[1] == len(sums):
+        result[:, columns] += share.T
+        return result
     result[:-1, columns] += share.T
     result[-1, columns] -= ring.column_sums(share.T)
     return result

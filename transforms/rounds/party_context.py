@@ -98,7 +98,8 @@ class PartyContext:
     """A party's context in one iteration of a run, without secrets.
 
     `binding` is the keyed digest of data and job, `store_number` the number that the run has claimed of the triple
-    store, `extra_timeout_s` the seconds for which a peer may be silent beyond what the configuration allows.
+    store, `extra_timeout_s` the seconds for which a peer may be silent beyond what the configuration allows. `once`:
+    this is done once in a run, and the store has it with the first iteration.
     """
 
     config: JobConfig
@@ -106,12 +107,13 @@ class PartyContext:
     iteration: int = 0
     store_number: int | None = None
     extra_timeout_s: float = 0.0
+    once: bool = False
 
     def open(self) -> OpenPartyContext:
         """Read the secrets and connect; called where the rounds run."""
         config, seed, store, he_context = self.config, run_seed(self.config, self.binding), None, None
         if self.store_number is not None:
-            store = StoreRun(TripleStore.open(config.store_folder), self.store_number)
+            store = StoreRun(TripleStore.open(config.store_folder), self.store_number, once=self.once)
             if has_keys(config.store_folder):
                 checkpoints, processes = run_checkpoints(config.run_folder, seed), cipher_processes(config)
                 he_context = _he_context(config.store_folder, config.me, checkpoints, processes)

@@ -114,10 +114,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A named sequence of rounds. `a + b` is a, then b; `a * 3` is a three times over."""
+    """A named sequence of rounds. `a + b` is a, then b; `a * 3` is a three times over.
+
+    `first`: the number of its first round, where several protocols have one name and their rounds are numbered through.
+    """
 
     name: str
     rounds: tuple[Round, ...]
+    first: int = 0
 
     def __add__(self, other: "Protocol") -> "Protocol":
         return Protocol(f"{self.name}-{other.name}", self.rounds + other.rounds)
@@ -142,9 +146,13 @@ class Protocol:
         """The same rounds under another name."""
         return Protocol(name, self.rounds)
 
+    def numbered(self, first: int) -> "Protocol":
+        """The same rounds, numbered from `first` on."""
+        return replace(self, first=first)
+
     def stages(self) -> Iterator[Stage]:
         """List the rounds with their names in addresses."""
-        for number, round_ in enumerate(self.rounds):
+        for number, round_ in enumerate(self.rounds, self.first):
             yield Stage(f"{self.name}.{number:02d}.{round_.name}", round_)
 
 

@@ -117,7 +117,7 @@ class TraceExecutor:
         return _union(*(self._kept.get(name, ()) for name in load.kept))
 
     def _trace(self, step: Step, states: Sequence[Arrays]) -> tuple[Sequence[Arrays], tuple[StageTrace, ...]]:
-        key = (step.name, tuple(_shape_key(state) for state in states))
+        key = (step.name, step.protocol.first, tuple(_shape_key(state) for state in states))
         if key not in self.memo:
             after, stages = trace_states(step.protocol, states)
             self.memo[key] = after, tuple(stages)

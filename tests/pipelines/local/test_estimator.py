@@ -38,7 +38,7 @@ class Fitted:
 
     @property
     def labels(self) -> Any:
-        return nearest(self.rows, self.steps[-2].centroids)
+        return nearest(self.rows, self.steps[-1].centroids)
 
     def nearest(self, values: Real) -> Any:
         """The cluster of rows in original units, by the opened centroids."""
@@ -75,13 +75,13 @@ def joined(numbers: Real) -> Real:
 @pytest.fixture(scope="module")
 def vertical(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     folder = tmp_path_factory.mktemp("vertical")
-    model = VeilKMeans(K, init=START, max_iter=ITERATIONS, tol=0, folder=folder)
+    model = VeilKMeans(K, init=START, max_iter=ITERATIONS, tol=0, outliers=7, scores=True, folder=folder)
     return fitted(model, frames(values(2)), joined(values(2)), 3)
 
 
 @pytest.fixture(scope="module")
 def horizontal() -> Fitted:
-    model = VeilKMeans(K, layout="horizontal", init=START, max_iter=ITERATIONS, dealer=True, verbose=1)
+    model = VeilKMeans(K, layout="horizontal", init=START, max_iter=ITERATIONS, outliers=0.1, dealer=True, verbose=1)
     data = {"north": values(3)[:50], "south": pd.DataFrame(values(3)[50:])}
     return fitted(model, data, values(3), 0)
 
@@ -123,6 +123,25 @@ def test_new_rows_go_to_the_nearest_centroid(vertical: Fitted) -> None:
     np.testing.assert_array_equal(labels, vertical.nearest(joined(new)))
     assert labels.dtype == np.int32
     assert not (vertical.model.run_folder("bank", "predict-1") / "centroids.parquet").exists()
+
+
+def test_outliers_are_the_rows_farthest_from_their_centroids(vertical: Fitted, horizontal: Fitted) -> None:
+    for one, count in ((vertical, 7), (horizontal, ROWS // 10)):
+        squares = ((one.rows - one.steps[-1].centroids[one.labels]) ** 2).sum(axis=1)
+        assert np.flatnonzero(one.model.outliers_).tolist() == np.sort(np.argsort(-squares)[:count]).tolist()
+        if one.model.scores:
+            np.testing.assert_allclose(one.model.scores_, squares, atol=STEP)
+
+
+def test_a_prediction_of_the_trained_rows_finds_their_clusters_and_scores(vertical: Fitted) -> None:
+    scores = vertical.model.score_samples(frames(values(2)))
+    np.testing.assert_allclose(-scores, vertical.model.scores_, atol=2.0**-19)
+    np.testing.assert_array_equal(vertical.model._read_labels("predict-2"), vertical.model.labels_)
+
+
+def test_scores_that_may_not_be_opened_are_refused(horizontal: Fitted) -> None:
+    with pytest.raises(ValueError, match="scores is False"):
+        horizontal.model.score_samples(values(3))
 
 
 def test_new_rows_of_each_party_go_to_the_nearest_centroid(horizontal: Fitted) -> None:

@@ -105,12 +105,15 @@ def test_the_planned_store_has_the_bytes_that_are_dealt(layout: Layout, products
 
 
 def test_triples_are_counted_by_kind() -> None:
-    """k = 2 over 10 rows: one comparison a row, and a matrix of 10 × 2 times 2 × 2 and one of 2 × 10 times 10 × 1."""
+    """k = 2 over 10 rows: one comparison a row, and a matrix of 10 × 2 times 2 × 2 and one of 2 × 10 times 10 × 1.
+
+    The first once more, to assign rows finally.
+    """
     config = config_for(vertical(10, (2, 2), 10), 2, products="beaver", max_iter=1)
     config = config.model_copy(update={"triples": TriplesConfig(store="store"), "dealer": "notary"})
     triples = {each.kind: (each.unit, each.count) for each in plan_offline(config, traced_job(config), 0).triples}
     assert triples["Operand"] == ("words", 10 * 2)
-    assert triples["MatMul"] == ("words", 2 * (10 * 2 + 2 * 1))
+    assert triples["MatMul"] == ("words", 2 * (2 * 10 * 2 + 2 * 1))
     assert {triples[kind][0] for kind in ("BitProducts", "DaBit")} == {"bits"}
 
 

@@ -29,11 +29,12 @@ from support.worlds import (
 from veilmeans.pipelines.cli.main import app
 from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, OPERANDS
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, OPERANDS, SCORES
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
 ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
+OUTLIERS = {"outliers": {"count": 3}, "reveal": {**ALL_RESULTS, "scores": BOTH, "outliers": NAMES[:1]}}
 
 
 def vertical(folder: Path) -> World:
@@ -50,7 +51,8 @@ def horizontal(folder: Path) -> World:
 def three_parties(folder: Path) -> World:
     """Two row shards; only one party learns anything."""
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
-    job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "inertia": ["bank"]}, **JOB}
+    outliers = {"fraction": 0.1, "during_training": True}
+    job = {"layout": "vertical", "reveal": {"assignments": ["bank"], "outliers": ["bank"]}, "outliers": outliers, **JOB}
     return make_world(folder, parts, job, beam={"rows_per_shard": 17}, dealer=DEALER)
 
 
@@ -58,7 +60,7 @@ def stage_by_stage(folder: Path) -> World:
     """Each round a Beam stage at one party, over five row shards and three column shards."""
     parts = tables(blobs(50, 3), list("abc"), [22], axis=0)
     normalise = {"method": "zscore", "aggregate": True}
-    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", "reveal": ALL_RESULTS, **JOB}
+    job = {"layout": "horizontal", "normalise": normalise, "products": "beaver", **OUTLIERS, **JOB}
     world = make_world(folder, parts, job, beam={"rows_per_shard": 12, "values_per_column_shard": 3}, dealer=DEALER)
     return world.altered("payco", beam={"rounds": "stages"})
 
@@ -116,7 +118,7 @@ def test_files_have_the_planned_sizes(trained: World) -> None:
         run, store = config.run_folder, config.store_folder
         assert disk["store"] == size_of(store.all_corrections, store.all_ciphertexts)
         assert disk["operands"] == size_of(run.shares(OPERANDS))
-        checkpoints = size_of(run.checkpoints, run.shares(CENTROIDS), run.shares(ASSIGNMENTS))
+        checkpoints = size_of(run.checkpoints, *(run.shares(kind) for kind in (CENTROIDS, ASSIGNMENTS, SCORES)))
         assert checkpoints <= disk["checkpoints"] < checkpoints + 10_000
 
 

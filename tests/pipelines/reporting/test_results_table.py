@@ -8,7 +8,7 @@ import pyarrow.csv
 import pytest
 
 from support.parties import file_mode, make_configs
-from veilmeans.io.storage.result_files import write_assignments
+from veilmeans.io.storage.result_files import write_rows
 from veilmeans.pipelines.reporting.results_table import write_assignments_csv
 from veilmeans.schemas.config import JobConfig
 
@@ -23,7 +23,7 @@ def config(tmp_path: Path) -> JobConfig:
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
 def test_ids_that_begin_like_formulas_are_escaped(config: JobConfig, tmp_path: Path, kind: pa.DataType) -> None:
     labels = np.arange(len(IDS), dtype=np.int32)
-    write_assignments(config.run_folder, "id", [(pa.array(IDS).cast(kind), labels)])
+    write_rows(config.run_folder.assignments, "id", [(pa.array(IDS).cast(kind), {"cluster": labels})])
     assert write_assignments_csv(config, tmp_path / "out.csv") == 5
     texts = pa.csv.ConvertOptions(column_types={"id": pa.string()})
     table = pa.csv.read_csv(tmp_path / "out.csv", convert_options=texts)
@@ -33,6 +33,6 @@ def test_ids_that_begin_like_formulas_are_escaped(config: JobConfig, tmp_path: P
 
 
 def test_numbers_stay_as_they_are(config: JobConfig, tmp_path: Path) -> None:
-    write_assignments(config.run_folder, "id", [(pa.array([-5, 3]), np.zeros(2, np.int32))])
+    write_rows(config.run_folder.assignments, "id", [(pa.array([-5, 3]), {"cluster": np.zeros(2, np.int32)})])
     assert write_assignments_csv(config, tmp_path / "out.csv") == 0
     assert pa.csv.read_csv(tmp_path / "out.csv")["id"].to_pylist() == [-5, 3]

@@ -171,7 +171,7 @@ def test_the_store_has_a_shard_for_each_column_shard() -> None:
     assert (one.store_shards, plan.store_shards) == (1, 3)
     assert plan.digest() != one.digest()
     steps = [{stage.split(".")[0] for stage in plan.needs(shard, 0)} for shard in range(3)]
-    assert steps[1] == steps[2] == {"norms", "numerator", "quotient"}
+    assert steps[1] == steps[2] == {"norms", "numerator", "quotient", "last-norms"}
     assert steps[0] >= {"norms", "quotient", "scale", "refine", "distance"}
     assert {stage.split(".")[0] for stage in plan.needs(2, 1)} == {"norms", "numerator", "quotient"}
 

@@ -275,7 +275,7 @@ def test_centroids_of_very_many_rows(tmp_path: Path, parties: int, n: int, bound
     np.testing.assert_allclose(fixed.decode(outcome.total("mu"))[:3], means[:3], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(outcome.total("mu")[3], mu[3])
     if bound == 1:
-        norms = run_on_shares(kmeans.last_norms.protocol, parties, tmp_path, mu=outcome.total("mu"))
+        norms = run_on_shares(kmeans.last.norms.protocol, parties, tmp_path, mu=outcome.total("mu"))
         parts = {"u": norms.total("u"), "n": np.array(sizes), "x2": x2}
         outcome = run_on_shares(kmeans.inertia.protocol, parties, tmp_path, **parts)
         assert fixed.decode(outcome.total("inertia"))[0] == pytest.approx(3.0, abs=n * 2.0**-17)

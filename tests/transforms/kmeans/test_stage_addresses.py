@@ -7,15 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
+from veilmeans.schemas.kmeans_config import OutliersConfig, PredictConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.joint_statistics import MOMENTS, extremes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 
 FROZEN = Path(__file__).with_name("stage_addresses.txt")
+TRIMMED, MODEL = OutliersConfig(count=1, during_training=True), PredictConfig(model="model")
 JOBS = {
     "vertical, beaver, k = 5": kmeans_for(vertical(9, (2, 3), 4), 5, products="beaver"),
     "vertical, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he"),
     "horizontal, three parties, k = 4": kmeans_for(horizontal((3, 2, 1), 2, 4), 4, products="beaver"),
+    "vertical, outliers in each iteration, scores": kmeans_for(
+        vertical(9, (2, 3), 4), 3, products="beaver", inertia=False, scores=True, outliers=TRIMMED
+    ),
+    "horizontal, three parties, outliers of a prediction": kmeans_for(
+        horizontal((3, 2, 1), 2, 4),
+        1,
+        products="beaver",
+        inertia=False,
+        outliers=OutliersConfig(count=1),
+        predict=MODEL,
+    ),
 }
 
 

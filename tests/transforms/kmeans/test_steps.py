@@ -38,8 +38,8 @@ def test_statistics_come_first_and_openings_last() -> None:
     names = list(steps)
     assert (names[0], names[-2:]) == ("extremes", ["reveal-assignments", "reveal-centroids"])
     assert steps["operand"].after == steps["norms"].after == ("extremes",)
-    assert "assign" in steps["reveal-assignments"].after
-    when = ["once"] * 2 + ["iteration"] * 3 + ["later"] + ["iteration"] * 5 + ["last"] * 2 + ["end"] * 2
+    assert "last-assign" in steps["reveal-assignments"].after
+    when = ["once"] * 2 + ["iteration"] * 3 + ["later"] + ["iteration"] * 5 + ["last"] * 4 + ["end"] * 2
     assert [step.when for step in steps.values()] == when
 
 

@@ -1,0 +1,107 @@
+"""Fraud found by outliers: Jaccard coefficients together and alone, and what the search for outliers costs.
+
+Each data set is split between two parties by columns. For each seed, K-means with k = 5 starts from the same rows on
+shares and in plaintext, together and at each party alone; the outliers are as many rows as there are frauds. Outliers
+found together on shares must be those of plaintext. Cost: n = 10^5, d = 2, k = 5, t = 10, with the outliers and
+without, one after the other. Data sets that are not beside the repository (../shared/data) are left out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from benchmarks.figures import Figure, parser, publish
+from benchmarks.kmeans_runs import Measured, Shape, measure
+from veilmeans import VeilKMeans
+from veilmeans.pipelines.local.demo_data import distances, farthest, features, jaccard, make_transactions
+from veilmeans.schemas.arrays import Real
+from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+K, ITERATIONS = 5, 20
+LARGE = Shape(100_000, 2, K, 10)
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Both parties' columns of the same rows, and which rows are fraud."""
+
+    name: str
+    parts: dict[str, Real]
+    fraud: Flags
+
+
+def data_sets() -> Iterator[Labelled]:
+    """The data sets that are there."""
+    if (file := SHARED / "adbench_31_satimage-2.npz").exists():
+        loaded = np.load(file)
+        left, right = np.array_split(loaded["X"].astype(float), 2, axis=1)
+        yield Labelled("satimage-2", {"left": left, "right": right}, loaded["y"].astype(bool))
+    if (file := SHARED / "fate_default_credit_hetero_guest.csv.gz").exists():
+        guest = pyarrow.csv.read_csv(file).sort_by("id")
+        host = pyarrow.csv.read_csv(str(file).replace("guest", "host")).sort_by("id")
+        fraud = guest["y"].to_numpy().astype(bool)
+        yield Labelled("credit", {"guest": features(guest.drop(["y"])), "host": features(host)}, fraud)
+    made = make_transactions(10_000, {"payco": 18, "shop": 24}, seed=3)
+    yield Labelled("synthetic", {name: features(table) for name, table in made.tables.items()}, made.fraud)
+
+
+def plaintext_outliers(rows: Real, start: list[int], iterations: int, count: int) -> Flags:
+    """The rows farthest from their centroids, by Lloyd's K-means on columns scaled to [0, 1]."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    scaled = (rows - low) / np.where(high > low, high - low, 1)
+    centroids = lloyd(lambda: [scaled], scaled[start], iterations)[-1].centroids
+    return farthest(distances(scaled, nearest(scaled, centroids), centroids), count)
+
+
+def compare(data: Labelled, runs: int) -> list[Figure]:
+    """Jaccard coefficients with the frauds over some seeds: mean and deviation; and of shares with plaintext."""
+    count, found = int(data.fraud.sum()), dict[str, list[float]]()
+    joint = np.hstack(list(data.parts.values()))
+    for seed in range(runs):
+        start = np.random.default_rng(seed).choice(len(joint), K, replace=False).tolist()
+        model = VeilKMeans(K, init=start, max_iter=ITERATIONS, outliers=count, dealer=True).fit(data.parts)
+        done = int(np.asarray(model.n_iter_))
+        plain = plaintext_outliers(joint, start, done, count)
+        alone = {name: plaintext_outliers(part, start, done, count) for name, part in data.parts.items()}
+        flags = {"together on shares": model.outliers_, "together in plaintext": plain, **alone}
+        for name, each in flags.items():
+            found.setdefault(name, []).append(jaccard(each, data.fraud))
+        found.setdefault("shares and plaintext", []).append(jaccard(model.outliers_, plain))
+    figures = [
+        Figure(f"{data.name}: {name}", float(np.mean(each)), f"± {np.std(each):.3f}") for name, each in found.items()
+    ]
+    return [*figures[:-1], Figure.at_least(figures[-1].name, figures[-1].value, "Jaccard", 0.999)]
+
+
+def costs() -> list[Figure]:
+    """Online seconds and megabytes that the search for 1,000 outliers adds to a run."""
+    without, found = (measure(replace(LARGE, outliers=each)) for each in (None, {"count": 1000}))
+    return [
+        Figure("n = 10^5 without outliers", without.online, "s online"),
+        Figure.at_most("outliers add", _percent(without, found), "% online", 30),
+        Figure.at_most("outliers add", found.online_mb - without.online_mb, "MB", 60),
+    ]
+
+
+def _percent(without: Measured, found: Measured) -> float:
+    return 100 * (found.online - without.online) / without.online
+
+
+def main() -> None:
+    """Measure and publish."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--runs", type=int, default=10, help="seeds for each data set")
+    arguments.add_argument("--skip-costs", action="store_true")
+    given = arguments.parse_args()
+    figures = [figure for data in data_sets() for figure in compare(data, given.runs)] if given.runs else []
+    publish([*figures, *([] if given.skip_costs else costs())], given.json)
+
+
+if __name__ == "__main__":
+    main()
