@@ -23,7 +23,7 @@ from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 K, ITERATIONS = 5, 20
-LARGE = Shape(100_000, 2, K, 10)
+LARGE = Shape(100_000, 2, K, 10, final_assignment=True)
 Flags = NDArray[np.bool_]
 
 

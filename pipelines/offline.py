@@ -231,7 +231,8 @@ def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Mani
     makers = _makers()
     making, costs = makers.StoreMaking(config, plan, manifest), StageCosts()
     if config.store_folder.manifest.exists():
-        return making.discard()
+        making.discard()
+        return
     makers.check_operands(making)
     start = time.perf_counter()
     makers.run_setup(making, exchange, costs)
@@ -245,7 +246,7 @@ def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Mani
             making.end(number)
     _make_ciphertexts(exchange, config, plan, manifest)
     store.complete()
-    return making.discard()
+    making.discard()
 
 
 def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 from support.commands import CommandProcess, Ended, Strike, merged, start_command
+from support.fault_injection import exit_code
 from support.parties import NAMES, free_ports, in_parallel, make_configs
 from veilmeans.crypto import prg
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
@@ -34,6 +36,8 @@ from veilmeans.transforms.offline.ot_store import StoreMaking
 
 DEALER = "notary"
 BOTH = NAMES[:2]
+_MOMENT = 2.0
+"""Seconds in which a party whose messages are acknowledged reaches its next file."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +99,17 @@ class World:
         return start_command(command, self.configs[name], self.folder, strike, fields)
 
     def train_until_killed(self, strike: Strike) -> None:
-        """Train until every party is killed by `strike`, just before it writes a file.
+        """Train until every party is killed just before it writes a file.
 
-        Who is killed first may not have acknowledged the other's last messages. The other then ends for want of its
-        peer (5), has written nothing either, and both are rerun.
+        Who is killed first, by `strike`, may not have acknowledged the other's last messages. The other then waits for
+        that, has written the file neither, and is killed as it waits.
         """
-        hurried = self.altered(*self.parties, exchange={"timeout_s": 15})
-        for _ in range(8):
-            running = [hurried.start(name, strike) for name in self.parties]
-            codes = {each.wait()[0] for each in running}
-            if codes == {-signal.SIGKILL}:
-                return
-            assert codes <= {-signal.SIGKILL, 5}
-        raise AssertionError(f"the parties were not all killed: {codes}")
+        running = [self.start(name, strike) for name in self.parties]
+        wait([each.process.sentinel for each in running])
+        for each in running:
+            if exit_code(each.process, _MOMENT) is None:
+                each.kill()
+        assert {each.wait()[0] for each in running} == {-signal.SIGKILL}
 
     def train_as_processes(self, *names: str) -> dict[str, Ended]:
         """Train with a process for each party, started at once; only those named, if any are."""
