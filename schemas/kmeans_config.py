@@ -138,7 +138,7 @@ class OutliersConfig(ConfigSection):
     fraction: Annotated[Annotated[float, Field(gt=0, lt=1)] | None, AGREED_IN_RUNS] = None
     """number of outliers as a fraction of all rows, rounded down; at least 1"""
     during_training: Annotated[bool, AGREED_IN_TRAINING] = False
-    """in each iteration the outliers do not move the centroids (k-means--)"""
+    """in each iteration the outliers do not move the centroids (k-means--); with one start"""
 
     def of(self, rows: int) -> int:
         """The number of outliers among so many rows."""
