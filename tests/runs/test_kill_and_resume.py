@@ -166,10 +166,13 @@ def test_both_parties_killed_as_they_open_results_resume(
 def test_a_party_killed_in_its_farewell_is_finished_when_it_restarts(
     tmp_path: Path, undisturbed: Callable[[str], Undisturbed], strike: Strike, patience: float
 ) -> None:
-    """The other has received our farewell. Where it may be gone by then, we try to reach it only for a short time."""
+    """The other has received our farewell. Where it may be gone by then, we try to reach it only for a short time.
+
+    If we die before we have acknowledged its farewell, it waits for that until its time is up.
+    """
     expected = undisturbed("vertical")
     world = expected.iterated.copied(tmp_path / "world")
-    shop = world.start("shop")
+    shop = world.altered("shop", exchange={"timeout_s": 40}).start("shop")
     assert world.start("payco", strike).wait()[0] == -signal.SIGKILL
     again = world.altered("payco", exchange={"timeout_s": patience})
     assert_all_succeeded({"payco": again.start("payco").wait(), "shop": shop.wait()})
