@@ -6,6 +6,7 @@ magic (8) · payload size (8, big-endian) · SHA-256 of the payload (32) · zero
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -87,3 +88,8 @@ def open_envelope(key: MessageKey, envelope: pa.Buffer) -> pa.Buffer:
     payload = envelope.slice(HEADER_SIZE)
     header.check(key, payload)
     return payload
+
+
+def iteration_in(folder: str) -> int | None:
+    """Read the iteration from the name of a folder of messages; None if it is a stray folder's."""
+    return int(folder) if re.fullmatch(r"-?[0-9]{1,19}", folder) else None

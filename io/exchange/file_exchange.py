@@ -23,7 +23,7 @@ from veilmeans.crypto.pairwise_encryption import DecryptionError, PairwiseCipher
 from veilmeans.io.exchange.exchange import Outgoing, check_size
 from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
-from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
+from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
 
 _POLLING = wait_exponential(multiplier=0.001, exp_base=1.5, max=0.25)
 _ENCRYPTION_SIZE = 12 + 16  # bytes that encryption adds to a message: nonce and tag
@@ -151,5 +151,5 @@ def _open_regular(path: str) -> IO[bytes]:
 
 def _iteration_of(path: str) -> float:
     """Read the iteration from a path that ends in run/iteration/stage/file; of a stray file it is never over."""
-    name = path.replace("\\", "/").split("/")[-3]
-    return int(name) if name.isascii() and name.isdigit() else math.inf
+    iteration = iteration_in(path.replace("\\", "/").split("/")[-3])
+    return math.inf if iteration is None else iteration

@@ -24,7 +24,7 @@ from veilmeans.io.exchange import message_log
 from veilmeans.io.exchange.message_log import MessageLog
 from veilmeans.io.storage.atomic_files import disk_errors, write_text
 from veilmeans.schemas.errors import RefusedError, StorageError
-from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
+from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
 
 _SMALL = 1 << 18  # bytes up to which a message goes to the log of its iteration
 _DROPPED = ".dropped-"  # begins the names of folders that are being deleted; no run's name begins so
@@ -130,7 +130,9 @@ class MessageStore:
         """Delete the messages of iterations below `before`, or of the whole run; return their number."""
         root = self.folder / run
         with self.commit_lock:  # nobody stores a message while folders lose their names
-            folders = [folder for folder in root.iterdir() if folder.name.isdigit()] if root.exists() else []
+            folders = (
+                [folder for folder in root.iterdir() if iteration_in(folder.name) is not None] if root.exists() else []
+            )
             old = [folder for folder in folders if before is None or int(folder.name) < before]
             dropped = sum(self._count(run, folder) for folder in old)
             for folder in old:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
-from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, open_envelope
+from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", fullmatch=True)
 numbers = st.integers(0, 2**62 - 1)
@@ -89,3 +89,7 @@ def test_an_envelope_that_is_too_short_or_too_long_is_refused(payload: bytes, da
     for wrong in (envelope[:length], envelope + b"\0"):
         with pytest.raises(RefusedError, match="truncated"):
             open_envelope(KEY, pa.py_buffer(wrong))
+
+
+def test_iterations_are_read_from_names_of_folders() -> None:
+    assert [iteration_in(name) for name in ("0", "12", "-3", "x", "", "1.0", "²")] == [0, 12, -3, *[None] * 4]
