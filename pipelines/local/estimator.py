@@ -27,11 +27,19 @@ from veilmeans.schemas.run_folder import RunFolder, StorageFolder
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
     from sklearn.utils import check_array, check_random_state
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
     raise ImportError("VeilKMeans needs scikit-learn: pip install 'veilmeans[sklearn]'") from None
 Labels = NDArray[np.int32]
 _INITS = ("indices", "random", "local", "k-means++")
+
+
+def _opens_scores(model: "VeilKMeans") -> bool:
+    """Raise AttributeError, as scikit-learn expects of a method that is not there, unless scores may be opened."""
+    if not model.scores:
+        raise AttributeError("scores is False: set it to True, so that distances may be opened")
+    return True
 
 
 class VeilKMeans(ClusterMixin, BaseEstimator):
@@ -133,11 +141,10 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         """Return the cluster of each new row, found on shares: the centroids are not opened."""
         return self._read_labels(self._predict(X))
 
+    @available_if(_opens_scores)  # type: ignore[untyped-decorator]
     def score_samples(self, X: Any) -> Real:  # noqa: N803
         """Return, negated, each new row's squared distance to its nearest centroid: the lower, the more unusual."""
         check_is_fitted(self)
-        if not self.scores:
-            raise ValueError("scores is False: set it to True, so that distances may be opened")
         scores: Real = -self._read_column("scores", self._predict(X))
         return scores
 

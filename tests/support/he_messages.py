@@ -111,9 +111,11 @@ def _messages(key: tuple[int, str, int, int, int], sent: Sent) -> list[Message]:
 def he_job(
     layout: Layout, k: int = 3, cipher: SchemeParameters = SMALL, columns_per_shard: int = 4, **fields: Any
 ) -> KMeansSteps:
-    """Make a job whose products are all computed by `he`."""
+    """Make a job whose products are all computed by `he`; it ends with its last iteration."""
     config = CipherConfig.model_construct(scheme=cipher.scheme, bits=cipher.bits)
-    kmeans = kmeans_for(layout, k, inertia=False, products="he", cipher=config, max_iter=2, tol=0, **fields)
+    kmeans = kmeans_for(
+        layout, k, inertia=False, products="he", cipher=config, max_iter=2, tol=0, final_assignment=False, **fields
+    )
     return replace(kmeans, columns_per_shard=columns_per_shard)
 
 
