@@ -4,8 +4,8 @@ With a dealer, which knows shapes and never sees data: for each (run number, ite
 seeds and sends each party the corrections that the others' shares determine. A party's side takes them into its store,
 shard by shard.
 
-Without one, the parties make everything between themselves, by oblivious transfer and lattices: a set-up, then three
-passes over the same shards (`transforms.offline.ot_store`).
+Without one, the parties make everything between themselves, by oblivious transfer and lattices: a set-up, then a
+pass over all shards for each round (`transforms.offline.ot_store`).
 
 No member holds more than a shard at a time. What it cost is in the report of the store's own run folder; a dealer's
 corrections are counted under the stages that will use them (seeds and public keys, some hundred bytes, are not).
@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from types import ModuleType
 
 import numpy as np
 
@@ -101,7 +100,9 @@ def dry_offline(config: JobConfig) -> str:
     if config.dealer:
         lines.append(_amount(f"would get from {config.dealer}", mine))
     else:
-        _makers().check_operands(_makers().StoreMaking(settings, plan, manifest_of(settings, plan, chosen)))
+        from veilmeans.transforms.offline import ot_store  # imports numba: a dealer's store goes without
+
+        ot_store.check_operands(ot_store.StoreMaking(settings, plan, manifest_of(settings, plan, chosen)))
         lines += _exchanged(mine)
     lines += [f"  {each.count:,} {each.unit} of {each.kind}" for each in mine.triples]
     if mine.ciphertexts:
@@ -187,8 +188,12 @@ def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
 def _extra_timeout_s(config: JobConfig, plan: TracedJob, manifest: Manifest) -> float:
     """Extra seconds that a peer may take to make its ciphertexts and, without a dealer, the last of its places."""
     steps = kmeans_steps(config, manifest.engines)
-    places = 0.0 if config.dealer else _makers().StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
-    return places + 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
+    extra = 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
+    if config.dealer:
+        return extra
+    from veilmeans.transforms.offline import ot_store  # imports numba: a dealer's store goes without
+
+    return extra + ot_store.StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
 
 
 def manifest_of(config: JobConfig, plan: TracedJob, chosen: ChosenEngines) -> Manifest:
@@ -219,29 +224,23 @@ def _receive(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: M
     store.complete()
 
 
-def _makers() -> ModuleType:
-    """The makers of a store without a dealer. They import numba, which takes a second that a dealer's store saves."""
-    from veilmeans.transforms.offline import ot_store
-
-    return ot_store
-
-
 def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
-    """Make the store with the other party, who does the same."""
-    makers = _makers()
-    making, costs = makers.StoreMaking(config, plan, manifest), StageCosts()
+    """Make the store with the other parties, who do the same."""
+    from veilmeans.transforms.offline import ot_store  # imports numba: a dealer's store goes without
+
+    making, costs = ot_store.StoreMaking(config, plan, manifest), StageCosts()
     if config.store_folder.manifest.exists():
         making.discard()
         return
-    makers.check_operands(making)
+    ot_store.check_operands(making)
     start = time.perf_counter()
-    makers.run_setup(making, exchange, costs)
+    ot_store.run_setup(making, exchange, costs)
     RunReport(config.run_folder).add(time.perf_counter() - start, costs.counts())
-    store = makers.open_made_store(making)
+    store = ot_store.open_made_store(making)
     for number in range(making.passes):
         if not making.folder.ended(number).exists():
             what = f"store {manifest.store!r}, pass {number + 1} of {making.passes}"
-            _over_shards(config, plan, manifest, makers.MakePlaces(making, number), what)
+            _over_shards(config, plan, manifest, ot_store.MakePlaces(making, number), what)
             exchange.flush()
             making.end(number)
     _make_ciphertexts(exchange, config, plan, manifest)
