@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("schemas",),
     ("crypto",),
     ("crypto.he", "crypto.lattice", "crypto.ot"),
-    ("crypto.ot.kinds",),
+    ("crypto.ot.kinds", "crypto.ot.psi"),
     ("io.storage",),
     ("io.sources", "io.exchange"),
     ("transforms.rounds",),
