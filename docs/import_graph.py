@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transforms.products",),
     ("transforms.statistics",),
     ("transforms.offline",),
+    ("transforms.alignment",),
     ("transforms.kmeans",),
     ("pipelines.session",),
     ("pipelines.planning",),

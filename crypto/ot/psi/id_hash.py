@@ -11,6 +11,8 @@ contributed, so that the same id looks different in every job, and ids cannot be
   w_3         the value that the leader's key-value store has for it
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,7 +77,7 @@ def _start(key_bytes: int) -> Array:
 
 
 @kernel
-def _mix(v, a, b, c, d, x, y):  # type: ignore[no-untyped-def]
+def _mix(v: Any, a: int, b: int, c: int, d: int, x: Any, y: Any) -> None:
     v[a] = v[a] + v[b] + x
     turned = v[d] ^ v[a]
     v[d] = (turned >> np.uint64(32)) | (turned << np.uint64(32))
@@ -91,7 +93,7 @@ def _mix(v, a, b, c, d, x, y):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _compress(h, m, v, count, last, sigma, iv):  # type: ignore[no-untyped-def]
+def _compress(h: Any, m: Any, v: Any, count: int, last: bool, sigma: Any, iv: Any) -> None:
     for i in range(8):
         v[i] = h[i]
         v[i + 8] = iv[i]
@@ -113,12 +115,12 @@ def _compress(h, m, v, count, last, sigma, iv):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _compress_key(block, h, sigma, iv):  # type: ignore[no-untyped-def]
+def _compress_key(block: Any, h: Any, sigma: Any, iv: Any) -> None:
     _compress(h, block, np.empty(16, np.uint64), 128, False, sigma, iv)
 
 
 @kernel
-def _hash_all(text, ends, start, before, sigma, iv, out):  # type: ignore[no-untyped-def]
+def _hash_all(text: Any, ends: Any, start: Any, before: int, sigma: Any, iv: Any, out: Any) -> None:
     h, m, v = np.empty(8, np.uint64), np.empty(16, np.uint64), np.empty(16, np.uint64)
     for i in range(len(ends) - 1):
         h[:] = start

@@ -15,6 +15,7 @@ the same three positions are the likeliest). So no seed is ever drawn again, whi
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def _dense_table(store: Blocks) -> Array:
 
 
 @kernel
-def _decode(positions, hashes, store, table, out):  # type: ignore[no-untyped-def]
+def _decode(positions: Any, hashes: Any, store: Any, table: Any, out: Any) -> None:
     for i in range(len(positions)):
         a, b, c = positions[i, 0], positions[i, 1], positions[i, 2]
         for word in range(store.shape[1]):
@@ -110,7 +111,7 @@ def _peel(positions: Array, size: int) -> tuple[Array, Array, Array]:
 
 
 @kernel
-def _peel_loop(positions, degree, sums, rows, columns, left):  # type: ignore[no-untyped-def]
+def _peel_loop(positions: Any, degree: Any, sums: Any, rows: Any, columns: Any, left: Any) -> int:
     for i in range(len(positions)):
         for j in range(3):
             degree[positions[i, j]] += 1
@@ -140,7 +141,7 @@ def _peel_loop(positions, degree, sums, rows, columns, left):  # type: ignore[no
 
 
 @kernel
-def _substitute(positions, hashes, values, rows, columns, table, solution):  # type: ignore[no-untyped-def]
+def _substitute(positions: Any, hashes: Any, values: Any, rows: Any, columns: Any, table: Any, solution: Any) -> None:
     for k in range(len(rows) - 1, -1, -1):
         row = rows[k]
         total, dense = values[row], hashes[row, 2]
@@ -178,7 +179,7 @@ def _solve_core(positions: Array, dense: Array, values: Array, solution: Array) 
 
 
 @kernel
-def _eliminate(rows, right, pivots):  # type: ignore[no-untyped-def]
+def _eliminate(rows: Any, right: Any, pivots: Any) -> bool:
     words = rows.shape[1]
     for i in range(len(rows)):
         pivot = -1
@@ -202,7 +203,7 @@ def _eliminate(rows, right, pivots):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _free_parts(rows, filled, right):  # type: ignore[no-untyped-def]
+def _free_parts(rows: Any, filled: Any, right: Any) -> None:
     for i in range(len(rows)):
         for word in range(rows.shape[1]):
             bits, number = rows[i, word], 64 * word

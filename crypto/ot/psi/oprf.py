@@ -7,7 +7,7 @@ With C = A·Δ + B at the leader (A, C) and at a member (Δ, B), for one shard:
   F(id)     member: H(Decode(K, id) + Δ·h(id))      leader: H(Decode(C, id)) for its own ids
 
 For an id that the leader does not have, Decode(P, id) ≠ h(id) but for a chance of 2^-ℓ, and the member's input to H
-has a multiple of Δ in it that nobody else knows. M tells the member nothing: A is pseudorandom to it.
+has a multiple of Δ in it that nobody else knows. The member learns nothing from M: A is pseudorandom to it.
 
   member    T = OKVS(id → F(id) ⊕ s(id)) for its own ids, sends T
   leader    Decode(T, id) ⊕ F(id) = s(id) if the member has the id, else pseudorandom
@@ -18,7 +18,7 @@ T is uniform to whoever does not know F: it shows neither ids nor how many there
 
 ⊕ over all parties of s_i(id) is 0. The leader knows the keys that it shares, and every other value is covered by a key
 that two members share: the sum over members of what it decodes equals its own s(id) if all of them have the id. If one
-lacks it, the leader cannot tell which, or how many do. With one member there is nothing to hide behind others.
+lacks it, the leader does not learn which, or how many do. With one member there is nothing to hide behind others.
 """
 
 from collections.abc import Sequence
@@ -74,6 +74,15 @@ def share_of_zero(keys: Sequence[bytes], hashes: IdHashes) -> Array:
     for key in keys:
         total ^= _encrypted_words(key, ids)
     return total
+
+
+def id_tags(key: bytes, hashes: IdHashes) -> tuple[Array, Array]:
+    """80 bits of AES of each id's hash under a key: 64, and 16."""
+    ids = np.ascontiguousarray(hashes[:, :2])
+    encrypted = encryption_buffer(len(ids))
+    if len(ids):
+        encrypt(key, ids, encrypted)
+    return encrypted[:-1, 0].copy(), encrypted[:-1, 1].astype(np.uint16)
 
 
 def _encrypted_words(key: bytes, blocks: Blocks) -> Array:

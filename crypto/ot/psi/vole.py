@@ -8,6 +8,8 @@ The ℓ COTs t_i = q_i ⊕ a_i·Δ of one entry are added with the powers of x, 
 A is a word whose bit i is a_i: a polynomial of degree below ℓ ≤ 64, of which additions, but not products, are needed.
 """
 
+from typing import Any
+
 import numpy as np
 
 from veilmeans.crypto.lattice.kernel import kernel
@@ -47,7 +49,7 @@ def add_products(table: Array, factors: Array, out: Blocks) -> None:
 
 
 @kernel
-def _combine(cots, bits, low, total):  # type: ignore[no-untyped-def]
+def _combine(cots: Any, bits: int, low: Any, total: Any) -> None:
     one, top, polynomial = np.uint64(1), np.uint64(63), np.uint64(0x87)
     for entry in range(len(low)):
         a, x, y = np.uint64(0), np.uint64(0), np.uint64(0)
@@ -63,7 +65,7 @@ def _combine(cots, bits, low, total):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add_products(table, factors, out):  # type: ignore[no-untyped-def]
+def _add_products(table: Any, factors: Any, out: Any) -> None:
     for i in range(len(factors)):
         factor, x, y = factors[i], out[i, 0], out[i, 1]
         for byte in range(8):

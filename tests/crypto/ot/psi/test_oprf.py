@@ -1,4 +1,4 @@
-"""The OPRF of one shard: both sides agree on common ids alone, and what an attacker has tells it nothing more."""
+"""The OPRF of one shard: both sides agree on common ids alone, and an attacker learns nothing more from what it has."""
 
 import os
 
