@@ -47,7 +47,7 @@ def run_train(config: JobConfig) -> Path:
 
     Where no dealer makes the triple store, the parties make it first, if there is none yet.
     """
-    return run_kmeans(config, False, make_missing_store, _train)
+    return run_kmeans(config, False, make_missing_store, train_iterations)
 
 
 def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
@@ -74,7 +74,9 @@ def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
     drop_seeds(context)
 
 
-def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
+def train_iterations(
+    exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport
+) -> int:
     """Run iterations, some at a time, until the run has stopped; return the number of iterations."""
     _begin(ready, job, prepared)
     config, limit = ready.config, ready.job.max_iter

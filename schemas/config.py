@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from veilmeans.schemas.address import STORE_RUN
+from veilmeans.schemas.address import STORE_RUN, checked_name
 from veilmeans.schemas.config_fields import (
     AGREED_BY_ALL,
     AGREED_IN_RUNS,
@@ -29,7 +29,7 @@ from veilmeans.schemas.config_fields import (
     map_paths,
 )
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
+from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig, Swept
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import RunFolder, StorageFolder, StoreFolder
 
@@ -282,6 +282,25 @@ class JobConfig(ConfigSection):
         job = self.required_kmeans
         rows, features = (value[self.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
         return rows, features
+
+    def swept(self) -> "dict[int, JobConfig]":
+        """The trainings of a sweep by their number of clusters: runs of their own, with one triple store."""
+        job = self.required_kmeans
+        names = {k: f"{self.run}.k{k}" for k in job.sweep or ()}
+        changes = {k: {"run": checked_name("run", name), "kmeans": job.with_clusters(k)} for k, name in names.items()}
+        return {k: self.model_copy(update=change) for k, change in changes.items()}
+
+    def sweeping(self, clusters: str | None) -> "JobConfig":
+        """The same configuration for a sweep over numbers of clusters, such as "2-10"; None: as configured."""
+        if clusters is None:
+            return self
+        job = self.required_kmeans
+        try:
+            numbers = TypeAdapter(Swept).validate_python(clusters)
+            swept = KMeansConfig.model_validate({**job.model_dump(), "sweep": numbers, "clusters": numbers[-1]})
+        except ValidationError as error:
+            raise ConfigError(f"--clusters {clusters}: {first_mistake(error)}") from None
+        return self.model_copy(update={"kmeans": swept})
 
     def online(self) -> "JobConfig":
         """The same configuration without the dealer, which takes no part in a run: its certificate is not pinned."""

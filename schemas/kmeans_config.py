@@ -38,10 +38,33 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
+def _as_numbers(value: object) -> object:
+    """Numbers of clusters as a list; also ranges and lists as text, such as "2-10" or "2, 4-6"."""
+    if not isinstance(value, str):
+        return value
+    numbers: list[int] = []
+    for part in value.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.strip().isdecimal() and last.strip().isdecimal()):
+            raise ValueError(f"{value!r} is no range of numbers of clusters, such as 2-10")
+        numbers += range(int(first), int(last) + 1)
+    return numbers
+
+
+def _check_swept(value: tuple[int, ...]) -> tuple[int, ...]:
+    if not value or list(value) != sorted(set(value)) or not 1 <= value[0] <= value[-1] <= MOST_CLUSTERS:
+        raise ValueError(f"must be ascending numbers of clusters, from 1 to {MOST_CLUSTERS:,}")
+    return value
+
+
 Category = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
 Counts = Annotated[int | dict[str, int], AfterValidator(_refuse_below_one)]
 """One number, or one for each party."""
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST_CLUSTERS = 1024
+Swept = Annotated[tuple[int, ...], BeforeValidator(_as_numbers), AfterValidator(_check_swept)]
+"""The numbers of clusters that a sweep tries."""
 MOST_CLUSTERS_BY_PAIRS = 8
 """Assignment by all pairs needs twice as much correlated randomness with each further cluster."""
 
@@ -208,7 +231,10 @@ class KMeansConfig(ConfigSection):
     """number of rows; vertical: one number, horizontal: one for each party"""
     features: Annotated[Counts, PART_OF_MODEL]
     """number of encoded columns; vertical: one for each party, horizontal: one number"""
-    clusters: Annotated[int, PART_OF_MODEL] = Field(ge=1, le=1024, description="number of clusters, k")
+    clusters: Annotated[int, PART_OF_MODEL] = Field(ge=1, le=MOST_CLUSTERS, description="number of clusters, k")
+    sweep: Annotated[Swept | None, Agreed(("offline", "train"))] = None
+    """none: a training with `clusters`; else `veilmeans sweep` trains once with each of these numbers of clusters, such
+    as 2-10, with one triple store and one agreement; `clusters` is the largest of them; --clusters sets both"""
     max_iter: Annotated[int, AGREED_IN_TRAINING] = Field(10, ge=1, description="largest number of iterations")
     tol: Annotated[NonNegative, AGREED_IN_TRAINING] = 1e-4
     """stop when the squared movement of all centroids is below this in sum; 0: never stop early, and nothing is opened
@@ -265,6 +291,7 @@ class KMeansConfig(ConfigSection):
             if self.predict is not None and getattr(self.reveal, what):
                 raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
         self._check_outliers()
+        self._check_sweep()
         return self
 
     @property
@@ -352,6 +379,20 @@ class KMeansConfig(ConfigSection):
             raise ValueError("reveal.inertia: must be empty, because centroids are no means with during_training")
         if self.starts > 1 and self.trims:
             raise ValueError("starts: must be 1, because centroids are no means with outliers.during_training")
+
+    def _check_sweep(self) -> None:
+        if self.sweep is None:
+            return
+        if self.predict is not None:
+            raise ValueError("sweep: must be none, because a prediction has the clusters of its model")
+        if self.clusters != self.sweep[-1]:
+            raise ValueError(f"clusters: must be {self.sweep[-1]:,}, the largest number in sweep")
+        if self.init.indices is not None:
+            raise ValueError("init.indices: must be none, because a sweep has several numbers of clusters")
+
+    def with_clusters(self, clusters: int) -> "KMeansConfig":
+        """The same job with so many clusters, and no sweep."""
+        return self.model_copy(update={"clusters": clusters, "sweep": None})
 
     def _check_init(self) -> None:
         total, indices = self.total_rows, self.init.indices
