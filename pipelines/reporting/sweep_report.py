@@ -1,4 +1,4 @@
-"""What a sweep found: a table on the terminal, and a page with a plot of the inertias, `sweep.html`.
+"""The results of a sweep: a table on the terminal, and a page with a plot of the inertias, `sweep.html`.
 
 The page is one self-contained file. It has what was opened to this party: without `reveal.inertia`, only costs.
 """
@@ -58,7 +58,7 @@ svg text { fill: var(--soft); font: 13px system-ui, sans-serif; } .grid { stroke
 </tbody></table></div>
 <p class="soft">Each training is a run with shares and a report of its own. All used one agreement and one triple store.
 The inertia is the sum of squared distances to the centroids, in normalised units; it falls as clusters are added:
-where it stops falling fast, more clusters tell little more.</p>
+where it stops falling fast, more clusters explain little more.</p>
 </body>
 </html>
 """
