@@ -49,7 +49,7 @@ def run_train(config: JobConfig) -> Path:
     First, if it was not done before, the parties align their rows, where `align` asks for it, and make the triple
     store, where no dealer does.
     """
-    return run_kmeans(align_missing(config), False, make_missing_store, _train)
+    return run_kmeans(align_missing(config), False, make_missing_store, train_iterations)
 
 
 def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
@@ -76,7 +76,9 @@ def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
     drop_seeds(context)
 
 
-def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
+def train_iterations(
+    exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport
+) -> int:
     """Run iterations, some at a time, until the run has stopped; return the number of iterations."""
     _begin(ready, job, prepared)
     config, limit = ready.config, ready.job.max_iter

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from veilmeans.schemas.address import ALIGN_RUN, STORE_RUN
+from veilmeans.schemas.address import ALIGN_RUN, STORE_RUN, checked_name
 from veilmeans.schemas.config_fields import (
     AGREED_BY_ALL,
-    AGREED_IN_ALIGNMENT,
     AGREED_IN_RUNS,
     AGREED_OFFLINE,
     CONNECTION,
@@ -30,7 +29,7 @@ from veilmeans.schemas.config_fields import (
     map_paths,
 )
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
+from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, KMeansConfig, Swept, section_or_none
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import AlignmentFolder, RunFolder, StorageFolder, StoreFolder
 
@@ -131,31 +130,6 @@ class TriplesConfig(ConfigSection):
     bytes, no LPN assumption); default: dealer if one is named, else ot"""
 
 
-class AlignConfig(ConfigSection):
-    """The private alignment of rows by kmeans.id: all parties' tables are reduced to the ids that all of them have.
-
-    Each party learns which of its own ids are common, how many, and how many ids every party has; nothing else.
-    """
-
-    name: Annotated[Name, Field(max_length=74)] | None = None
-    """the alignment's name; runs with the same name use the same aligned rows; a new one for new data; default: the
-    run's name"""
-    reveal: Annotated[Literal["ids", "size"], AGREED_IN_ALIGNMENT] = "ids"
-    """size, for two parties: only the number of common ids is computed, and shown; to match ids then, all parties set ids"""
-    case: Annotated[Literal["keep", "lower"], AGREED_IN_ALIGNMENT] = "keep"
-    """lower: ids that differ in upper and lower case are the same. Ids are always trimmed, in Unicode's form NFC, and
-    integers are written in decimal digits"""
-    duplicates: Literal["error", "first"] = "error"
-    """several of our rows have the same id; first: the first of them counts, the others are left out"""
-    missing: Literal["error", "drop"] = "error"
-    """one of our rows has no id; drop: it is left out"""
-
-
-def _section_or_none(value: object) -> object:
-    """`true` is a section with its defaults, `false` none."""
-    return {} if value is True else None if value is False else value
-
-
 _AGREED_RUN_NAME = Agreed(("reveal",))
 """Other handshakes need not compare it: the run names their messages. An opening has a name of its own."""
 _AGREED_PARTIES = replace(AGREED_BY_ALL, commands=(*AGREED_BY_ALL.commands, "align"), of_model=True)
@@ -188,7 +162,7 @@ class JobConfig(ConfigSection):
     link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
     triples: TriplesConfig | None = None
-    align: Annotated[AlignConfig | None, BeforeValidator(_section_or_none)] = None
+    align: Annotated[AlignConfig | None, BeforeValidator(section_or_none)] = None
     """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""
     kmeans: KMeansConfig | None = None
 
@@ -338,6 +312,25 @@ class JobConfig(ConfigSection):
         rows, features = (value[self.party] if isinstance(value, dict) else value for value in counts)
         return rows, features
 
+    def swept(self) -> "dict[int, JobConfig]":
+        """The trainings of a sweep by their number of clusters: runs of their own, with one triple store."""
+        job = self.required_kmeans
+        names = {k: f"{self.run}.k{k}" for k in job.sweep or ()}
+        changes = {k: {"run": checked_name("run", name), "kmeans": job.with_clusters(k)} for k, name in names.items()}
+        return {k: self.model_copy(update=change) for k, change in changes.items()}
+
+    def sweeping(self, clusters: str | None) -> "JobConfig":
+        """The same configuration for a sweep over numbers of clusters, such as "2-10"; None: as configured."""
+        if clusters is None:
+            return self
+        job = self.required_kmeans
+        try:
+            numbers = TypeAdapter(Swept).validate_python(clusters)
+            swept = KMeansConfig.model_validate({**job.model_dump(), "sweep": numbers, "clusters": numbers[-1]})
+        except ValidationError as error:
+            raise ConfigError(f"--clusters {clusters}: {first_mistake(error)}") from None
+        return self.model_copy(update={"kmeans": swept})
+
     def online(self) -> "JobConfig":
         """The same configuration without the dealer, which takes no part in a run: its certificate is not pinned."""
         peers = {name: peer for name, peer in self.peers.items() if name in self.parties}
@@ -362,7 +355,8 @@ class JobConfig(ConfigSection):
             kmeans = KMeansConfig.model_validate({**job.model_dump(), "rows": rows, "data": str(data)})
         except ValidationError as error:
             raise ConfigError(f"with {rows:,} common rows: kmeans.{first_mistake(error)}") from None
-        return self.model_copy(update={"kmeans": kmeans})
+        align = (self.align or AlignConfig()).model_copy(update={"name": self.alignment})
+        return self.model_copy(update={"kmeans": kmeans, "align": align})
 
     @property
     def scratch_root(self) -> str:

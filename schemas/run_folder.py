@@ -126,6 +126,8 @@ class RunFolder(Folder):
     outliers = _Name("outliers.parquet")  # the outliers, if they were opened to this party
     centroids = _Name("centroids.parquet")  # the centroids in original units, if they were opened to this party
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
+    sweep = _Name("sweep.json")  # of a sweep: its trainings, and what was opened of them to this party
+    sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
     farewell = _Name("farewell")  # a mark: every party has what it needs, so nobody has to send again

@@ -11,6 +11,8 @@ from veilmeans.pipelines.session.aligned_config import load_aligned_config, with
 from veilmeans.schemas.config import JobConfig, load_config
 
 _JSON_HELP = "write the plan as JSON to this file, too (-: print only JSON)"
+_CLUSTERS_HELP = "of a sweep: numbers of clusters, such as 2-10 or 2,4,8; default: kmeans.sweep"
+Clusters = Annotated[str | None, typer.Option("--clusters", help=_CLUSTERS_HELP)]
 _COMPARE_HELP = "compare with a run's report (the run's name; .: the configured run)"
 
 
@@ -35,13 +37,14 @@ def plan(
     config: Config,
     json_file: Annotated[str | None, typer.Option("--json", help=_JSON_HELP)] = None,
     compare: Annotated[str | None, typer.Option(help=_COMPARE_HELP)] = None,
+    clusters: Clusters = None,
 ) -> None:
     """Show the steps, bytes, disk and time of a run before it starts.
 
     The plan follows from the configuration alone: no data, no triple store, nothing is sent. It has rounds, bytes,
     triples, disk, time on a LAN and a WAN, and the engine of each product with the reason for it.
     """
-    settings = load_aligned_config(config)
+    settings = load_aligned_config(config).sweeping(clusters)
     from veilmeans.pipelines.reporting.plan_table import run_plan
 
     run_plan(settings, json_file, compare)
@@ -80,6 +83,34 @@ def align(context: typer.Context, config: Config) -> None:
     typer.echo(describe(settings, run_align(settings)))
 
 
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def sweep(context: typer.Context, config: Config, clusters: Clusters = None, dry_run: DryRun = False) -> None:
+    """Train with several numbers of clusters, to choose one.
+
+    Every party runs it at the same time, with the same numbers. There is one handshake, and one triple store, which
+    the parties make if there is none (a dealer's is made by `veilmeans offline --clusters 2-10` before). Each training
+    is a run of its own, RUN.k5 with five clusters. The inertias are opened to the parties in kmeans.reveal.inertia,
+    and plotted in sweep.html. Safe to rerun: it resumes where it stopped. Unknown flags go to Beam.
+    """
+    settings = load_aligned_config(config).sweeping(clusters).with_flags(context.args)
+    from veilmeans.pipelines.reporting.html_report import write_report
+    from veilmeans.pipelines.reporting.sweep_report import show_sweep, write_sweep_page
+    from veilmeans.pipelines.sweep import check_sweep, run_sweep
+
+    check_sweep(settings)
+    if dry_run:
+        from veilmeans.pipelines.reporting.plan_table import run_plan
+
+        run_plan(settings, None, None)
+        return
+    run_sweep(settings)
+    settings = with_alignment(settings)
+    for part in settings.swept().values():
+        write_report(part, config.resolve().parent)
+    Terminal().print(show_sweep(settings))
+    typer.echo(f"report: {write_sweep_page(settings)}")
+
+
 @app.command()
 def results(
     config: Config,
@@ -93,7 +124,11 @@ def results(
     """
     settings = load_aligned_config(config)
     from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv, write_outliers_csv
+    from veilmeans.pipelines.reporting.sweep_report import is_sweep, show_sweep
 
+    if is_sweep(settings):
+        Terminal().print(show_sweep(settings))
+        return
     show_results(settings, Terminal())
     for file, write in ((csv, write_assignments_csv), (outliers_csv, write_outliers_csv)):
         if file is not None:
@@ -103,14 +138,14 @@ def results(
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
-def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
+def offline(context: typer.Context, config: Config, clusters: Clusters = None, dry_run: DryRun = False) -> None:
     """Make the triple store of a run ahead of time; with a dealer, always.
 
     Every party and the dealer, if there is one, run it at the same time. It depends on shapes and never on data.
     Without a dealer `train` and `predict` do the same, if it was not done before. Safe to rerun: it resumes where it
     stopped. Unknown flags go to Beam.
     """
-    settings = load_aligned_config(config).with_flags(context.args)
+    settings = load_aligned_config(config).sweeping(clusters).with_flags(context.args)
     from veilmeans.pipelines.offline import dry_offline, run_offline
 
     if dry_run:

@@ -15,8 +15,8 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans import iteration
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.store_work import StoreWork, work_in_order
+from veilmeans.transforms.offline.traced_job import StoreShard
 from veilmeans.transforms.rounds.executor import BareExecutor, CountStage, Describe, StageCosts
 
 

@@ -27,8 +27,8 @@ from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.run_folder import AlignmentFolder
 from veilmeans.transforms.alignment.alignment_shape import AlignmentShape
 from veilmeans.transforms.alignment.psi_shards import Keys, PsiShard, shard_numbers
-from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.ot_setup import OtSetup, of_peer
+from veilmeans.transforms.offline.traced_job import StoreShard
 from veilmeans.transforms.rounds.executor import CountStage, run_rounds
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, count_stage, shard_sent
