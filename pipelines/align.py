@@ -3,13 +3,17 @@
 read and hash the ids ─▶ handshake ─▶ set-up of OTs ─▶ shards by a keyed hash ─▶ passes of private set intersection
 ─▶ compare the order's digests ─▶ write the rows. Safe to rerun: it resumes where it stopped.
 
-`align.reveal: size` computes the number of common ids alone. All parties then set it to ids, and run it again.
+With `align.reveal: size` the parties count their common ids, and nothing else; all then set it to ids, and rerun.
 """
 
 import json
 import logging
 import shutil
+import tempfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +30,15 @@ from veilmeans.pipelines.session.agreed_terms import agreed_terms
 from veilmeans.pipelines.session.aligned_config import Alignment, load_alignment, no_common_rows, use_alignment
 from veilmeans.pipelines.session.execution import run_shard_work
 from veilmeans.pipelines.session.session import binding_of, exchange_farewells, farewell_received, open_session
-from veilmeans.schemas.address import Address
+from veilmeans.schemas.address import COUNT_RUN, Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, InputError, RefusedError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.message import MessageKey
+from veilmeans.schemas.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from veilmeans.io.sources.id_columns import ScannedIds
 
 log = logging.getLogger(__name__)
 IDS = "number of ids"
@@ -42,7 +50,7 @@ def align_missing(config: JobConfig) -> JobConfig:
     if config.align is None or config.party not in config.parties:
         return config
     found = load_alignment(config)
-    if found is None or found.size_only or not config.aligning().run_folder.farewell.exists():
+    if found is None or not config.aligning().run_folder.farewell.exists():
         log.info("aligning rows with %s (as `veilmeans align` does)", ", ".join(config.online().peers))
         found = run_align(config)
     return use_alignment(config, found)
@@ -51,17 +59,12 @@ def align_missing(config: JobConfig) -> JobConfig:
 def run_align(config: JobConfig) -> Alignment:
     """Take part in an alignment; return what was found. Safe to rerun: it resumes where it stopped."""
     _check(config)
+    if config.align is not None and config.align.reveal == "size":
+        raise ConfigError("align.reveal is size, so `veilmeans align` only counts: to match ids, all parties set ids")
     settings, found = config.aligning(), load_alignment(config)
     if found is not None and farewell_received(settings):
         return found
-    from veilmeans.io.sources.id_columns import IdRules, scan_ids  # imports numba: other jobs go without
-
-    job, align = config.kmeans_with_data, config.align
-    if align is None or job.id is None or job.data is None:
-        raise ConfigError("align needs kmeans.id")
-    rules = IdRules(align.case == "lower", align.duplicates == "first", align.missing == "drop")
-    set_filesystem_options(job.data, config.beam.options)
-    scanned = scan_ids(job.data, job.id, rules, config.alignment_folder.ids)
+    scanned = _read_ids(config)
     agreed = {**agreed_terms(settings, "align"), "kmeans.id": "set"}
     binding = binding_of(settings, bytes.fromhex(scanned.digest), json.dumps([scanned.ids, agreed], sort_keys=True))
     terms = dict.fromkeys(settings.peers, Terms(agreed, {IDS: scanned.ids}, binding))
@@ -70,8 +73,7 @@ def run_align(config: JobConfig) -> Alignment:
         heard = exchange_terms(
             exchange, settings.party, settings.run, terms, settings.run_folder, settings.exchange.timeout_s
         )
-        counts = {peer: _count(peer, each) for peer, each in heard.items()} | {settings.party: scanned.ids}
-        ids = {party: counts[party] for party in settings.parties}
+        ids = _numbers_of_ids(settings, heard, scanned.ids)
         report = RunReport(settings.run_folder)
         report.begin(settings)
         found = found or _align(exchange, config, scanned.rows, ids)
@@ -79,6 +81,64 @@ def run_align(config: JobConfig) -> Alignment:
         report.end()
     shutil.rmtree(config.alignment_folder.making, ignore_errors=True)
     return found
+
+
+def run_count(config: JobConfig) -> str:
+    """Take part in counting common ids; return a sentence with their number. Nothing is bound to it."""
+    _check(config)
+    meeting = config.aligning()
+    settings = meeting.model_copy(update={"run": f"{COUNT_RUN}{config.alignment}"})
+    scanned, agreed = _read_ids(config), {**agreed_terms(meeting, "align"), "kmeans.id": "set"}
+    terms = dict.fromkeys(meeting.peers, Terms(agreed, {IDS: scanned.ids}))
+    with open_session(settings, meeting.run) as exchange:
+        timeout = settings.exchange.timeout_s
+        with tempfile.TemporaryDirectory() as folder:
+            place = RunFolder(Path(folder))
+            heard = exchange_terms(exchange, meeting.party, meeting.run, terms, place, timeout)
+        ids = _numbers_of_ids(meeting, heard, scanned.ids)
+        common = _count_common(exchange, settings, config, scanned.digest, ids) if all(ids.values()) else 0
+        if exchange_farewells(exchange, settings, iteration=1, extra_timeout_s=_extra_timeout_s(ids)):
+            exchange.drop_messages(meeting.run)
+            exchange.drop_messages(settings.run)
+    shutil.rmtree(config.alignment_folder.ids, ignore_errors=True)
+    sizes = ", ".join(f"{party} has {count:,}" for party, count in ids.items())
+    return (
+        f"{common:,} ids are common to all parties ({sizes}); which ones nobody has learnt. To match them, all parties "
+        "set align.reveal to ids and rerun"
+    )
+
+
+def _count_common(exchange: Exchange, settings: JobConfig, config: JobConfig, digest: str, ids: dict[str, int]) -> int:
+    """Count with ids hashed under a key that only the two parties have."""
+    from veilmeans.crypto.ot.psi.id_hash import hash_under_key
+    from veilmeans.io.storage.id_records import all_parts, read_records
+    from veilmeans.transforms.alignment.count_ids import IdCounting
+
+    (certificate,) = load_peer_certificates(settings).values()
+    key = PairwiseCipher(load_identity(settings), certificate).digest(f"count {settings.run}".encode())
+    folder = config.alignment_folder.ids
+    hashes = np.concatenate([read_records(folder, number)[0] for number in all_parts(folder)])
+    secret = binding_of(settings, bytes.fromhex(digest), "count").encode()
+    first, second = ids.values()
+    return IdCounting(exchange, settings, (first, second), secret).run(hash_under_key(key, hashes))
+
+
+def _read_ids(config: JobConfig) -> "ScannedIds":
+    """Read this party's ids, check them, and write their hashes."""
+    from veilmeans.io.sources.id_columns import IdRules, scan_ids  # imports numba: other jobs go without
+
+    job, align = config.kmeans_with_data, config.align
+    if align is None or job.id is None or job.data is None:
+        raise ConfigError("align needs kmeans.id")
+    rules = IdRules(align.case == "lower", align.duplicates == "first", align.missing == "drop")
+    set_filesystem_options(job.data, config.beam.options)
+    return scan_ids(job.data, job.id, rules, config.alignment_folder.ids)
+
+
+def _numbers_of_ids(config: JobConfig, heard: Mapping[str, Terms], own: int) -> dict[str, int]:
+    """The number of ids of each party, in the parties' order, from the terms that they sent."""
+    counts = {peer: _count(peer, each) for peer, each in heard.items()} | {config.party: own}
+    return {party: counts[party] for party in config.parties}
 
 
 def _align(exchange: Exchange, config: JobConfig, rows: int, ids: dict[str, int]) -> Alignment:
@@ -167,6 +227,4 @@ def describe(config: JobConfig, found: Alignment) -> str:
         raise InputError(no_common_rows(found))
     sizes = ", ".join(f"{party} has {count:,}" for party, count in found.ids.items())
     rows = f"{found.rows:,} ids are common to all parties ({sizes})"
-    if found.size_only:
-        return f"{rows}; which ones is not known yet: to match them, all parties set align.reveal to ids and rerun"
     return f"{rows}; their rows, in the agreed order: {config.alignment_folder.path / found.file}"

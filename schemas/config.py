@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from veilmeans.schemas.address import ALIGN_RUN, STORE_RUN, checked_name
+from veilmeans.schemas.address import ALIGN_RUN, COUNT_RUN, STORE_RUN, checked_name
 from veilmeans.schemas.config_fields import (
     AGREED_BY_ALL,
     AGREED_IN_RUNS,
@@ -170,7 +170,12 @@ class JobConfig(ConfigSection):
     def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
-        for prefix, command in ((STORE_RUN, "offline"), (ALIGN_RUN, "align"), ("open-", "reveal")):
+        for prefix, command in (
+            (STORE_RUN, "offline"),
+            (ALIGN_RUN, "align"),
+            (COUNT_RUN, "align"),
+            ("open-", "reveal"),
+        ):
             if self.run.startswith(prefix):
                 raise ValueError(f"run: must not begin with '{prefix}', which names the runs of `veilmeans {command}`")
         if self.dealer in self.parties:

@@ -78,9 +78,12 @@ def align(context: typer.Context, config: Config) -> None:
     before. Safe to rerun: it resumes where it stopped.
     """
     settings = load_config(config).with_flags(context.args)
-    from veilmeans.pipelines.align import describe, run_align
+    from veilmeans.pipelines.align import describe, run_align, run_count
 
-    typer.echo(describe(settings, run_align(settings)))
+    if settings.align is not None and settings.align.reveal == "size":
+        typer.echo(run_count(settings))
+    else:
+        typer.echo(describe(settings, run_align(settings)))
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)

@@ -14,7 +14,7 @@ from veilmeans.schemas.errors import InputError, StorageError
 class Alignment:
     """The result of an alignment at one party. `order`: a digest of the common ids in their order, equal at all.
 
-    `ids`: how many distinct ids each party has; `size_only`: only the number of rows was computed.
+    `ids`: how many distinct ids each party has; `source`: the state of this party's source when they were read.
     """
 
     rows: int
@@ -22,7 +22,6 @@ class Alignment:
     file: str
     ids: dict[str, int]
     source: list[list[object]]
-    size_only: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return vars(self)
@@ -48,7 +47,7 @@ def load_alignment(config: JobConfig) -> Alignment | None:
 def with_alignment(config: JobConfig) -> JobConfig:
     """The configuration with its aligned rows as data; as it is where it asks for none, or they are not aligned yet."""
     found = load_alignment(config)
-    return config if found is None or found.size_only else use_alignment(config, found)
+    return config if found is None else use_alignment(config, found)
 
 
 def use_alignment(config: JobConfig, found: Alignment) -> JobConfig:

@@ -22,10 +22,10 @@ from support.worlds import (
     under_strikes,
 )
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.align import describe, run_align
+from veilmeans.pipelines.align import describe, run_align, run_count
 from veilmeans.pipelines.session.aligned_config import Alignment, load_alignment, with_alignment
 from veilmeans.pipelines.train import run_train
-from veilmeans.schemas.errors import HandshakeError, InputError
+from veilmeans.schemas.errors import ConfigError, HandshakeError, InputError
 from veilmeans.transforms.alignment import align_passes, alignment_shape
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
 from veilmeans.transforms.offline import ot_store
@@ -155,6 +155,25 @@ def test_parties_must_agree_on_the_rule(tmp_path: Path) -> None:
     world = world_of(tmp_path, [[1, 2], [2, 3]]).altered("shop", align={"case": "lower"})
     with pytest.raises(HandshakeError, match=r"align\.case is"):
         run_in_threads(run_align, world.configs)
+
+
+def test_counting_comes_before_matching_and_both_must_want_it(tmp_path: Path) -> None:
+    world = world_of(tmp_path, [shuffled(range(50), 1), shuffled(range(25, 100), 2)])
+    counting = world.altered(align={"reveal": "size"})
+    for _ in range(2):  # as often as the parties like
+        for sentence in run_in_threads(run_count, counting.configs):
+            assert sentence.startswith(
+                "25 ids are common to all parties (payco has 50, shop has 75); which ones nobody"
+            )
+    assert load_alignment(world["payco"]) is None
+    with pytest.raises(ConfigError, match=r"align\.reveal is size"):
+        run_train(counting["payco"])
+    with pytest.raises(HandshakeError, match=r"align\.reveal is (size|ids) here"):
+        run_in_threads(
+            lambda run: run(),
+            {"payco": partial(run_count, counting["payco"]), "shop": partial(run_align, world["shop"])},
+        )
+    assert [each.rows for each in run_in_threads(run_align, world.configs)] == [25, 25]
 
 
 STRIKES = {
