@@ -312,10 +312,19 @@ class JobConfig(ConfigSection):
     @property
     def declared_shape(self) -> tuple[int, int]:
         """This party's number of rows and of columns, by kmeans.rows and kmeans.features."""
-        job = self.required_kmeans
-        counts = (job.required_rows, job.features)
-        rows, features = (value[self.party] if isinstance(value, dict) else value for value in counts)
-        return rows, features
+        rows = self.required_kmeans.required_rows
+        return rows[self.party] if isinstance(rows, dict) else rows, self.declared_features
+
+    @property
+    def declared_features(self) -> int:
+        """This party's number of columns, by kmeans.features."""
+        features = self.required_kmeans.features
+        return features[self.party] if isinstance(features, dict) else features
+
+    @property
+    def unaligned(self) -> bool:
+        """True if rows are still to be aligned: their number is not known yet."""
+        return self.align is not None and self.required_kmeans.rows is None
 
     def swept(self) -> "dict[int, JobConfig]":
         """The trainings of a sweep by their number of clusters: runs of their own, with one triple store."""

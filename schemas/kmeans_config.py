@@ -343,7 +343,10 @@ class KMeansConfig(ConfigSection):
     def required_rows(self) -> int | dict[str, int]:
         """The number of rows; a ConfigError while nobody knows how many are common."""
         if self.rows is None:
-            raise ConfigError("the number of rows is known when they are aligned: run `veilmeans align` first")
+            raise ConfigError(
+                "the number of rows is known when they are aligned: run `veilmeans align` first; a dealer sets "
+                "kmeans.rows to the number that it prints"
+            )
         return self.rows
 
     @property

@@ -8,6 +8,7 @@ import typer
 from veilmeans import __version__
 from veilmeans.pipelines.cli.app import Config, Configs, Dealer, DryRun, app, config_app
 
+_ROWS_HELP = "number of new rows, unless they are aligned; horizontal: one for each party, separated by commas"
 _LAYOUT_HELP = "vertical: same rows, own columns; horizontal: same columns, own rows"
 _TRIAL_HELP = "all members on this machine, keys included; or separate companies"
 
@@ -111,7 +112,7 @@ def fingerprint(
 def config_predict(
     config: Config,
     name: Annotated[str, typer.Option("--name", "-n", help="name of the prediction, the same at all members")],
-    rows: Annotated[str, typer.Option(help="number of new rows; horizontal: one for each party, separated by commas")],
+    rows: Annotated[str | None, typer.Option(help=_ROWS_HELP)] = None,
     data: Annotated[str | None, typer.Option(help="this party's new rows (the dealer has none)")] = None,
     write: Annotated[Path | None, typer.Option(help="the file to write; default: NAME.yaml beside --config")] = None,
     dry_run: DryRun = False,

@@ -49,12 +49,14 @@ class Advice:
         rows, features = self.scan.rows, len(self.scan.columns)
         if job.layout == "horizontal":
             return {f"kmeans.rows.{party}": rows, "kmeans.features": features}
-        return {"kmeans.rows": rows, f"kmeans.features.{party}": features}
+        counted = {} if self.config.unaligned else {"kmeans.rows": rows}
+        return {**counted, f"kmeans.features.{party}": features}
 
     @property
     def fits(self) -> bool:
         """True if our own configuration needs no change."""
-        return not self.own_changes and self.config.declared_shape == (self.scan.rows, len(self.scan.columns))
+        same_rows = self.config.unaligned or self.config.declared_shape[0] == self.scan.rows
+        return not self.own_changes and same_rows and self.config.declared_features == len(self.scan.columns)
 
     def label_note(self) -> str:
         """The command that leaves out a column that looks like a label."""

@@ -84,13 +84,13 @@ def _scale(config: JobConfig, scaling: Scaling | None, column: int) -> str:
 
 
 def _totals_table(config: JobConfig, scan: Scan, scaling: Scaling | None, reason: str) -> Table:
-    rows, features = config.declared_shape
+    rows = None if config.unaligned else config.declared_shape[0]
     low, high = config.kmeans_with_data.interval
     table = Table("all columns", "", show_header=False)
     for what, state in (
         ("files", f"{len(scan.files):,}: {list_briefly(scan.files)}"),
-        ("rows", _compared(scan.rows, "kmeans.rows", rows)),
-        ("columns after encoding", _compared(len(scan.columns), "kmeans.features", features)),
+        ("rows", f"{scan.rows:,}, not aligned yet" if rows is None else _compared(scan.rows, "kmeans.rows", rows)),
+        ("columns after encoding", _compared(len(scan.columns), "kmeans.features", config.declared_features)),
         ("of them 0 or 1", f"{sum(field.width for field in scan.fields if field.kind in HOT):,}"),
         ("nonzeros in a row", f"{sum(scan.nonzeros) / scan.rows:,.1f} on average, before scaling"),
         ("normalised values", f"within [{low:g}, {high:g}]"),

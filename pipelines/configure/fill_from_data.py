@@ -7,6 +7,7 @@ its numbers of rows and columns to the others, and all run `veilmeans config set
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from veilmeans.io.sources.scan import Scan
 from veilmeans.pipelines.configure.config_advice import Advice, advise
@@ -23,17 +24,21 @@ def fill_configs(files: Sequence[Path], dry_run: bool = False) -> str:
     advice = [advise(configs[file], file) for file in _files_of_parties(configs)]
     job = next(iter(configs.values())).required_kmeans
     for one, other in pairwise(each.scan for each in advice):
-        (_check_same_columns if job.layout == "horizontal" else _check_same_rows)(one, other)
+        (_check_same_columns if job.layout == "horizontal" else _check_both_ids)(one, other)
+    aligns = job.vertical and len({(each.scan.ids, each.scan.rows) for each in advice}) > 1
     _check_clusters(files, job, advice)
     if not all(each.fits for each in advice):
         _check_new_run(configs)
-    shared = {field: value for each in advice for field, value in each.shared_changes.items()}
+    shared: dict[str, Any] = {field: value for each in advice for field, value in each.shared_changes.items()}
+    if aligns:
+        shared |= {"align": True, "kmeans.rows": None}
     changes = {file: dict(shared) for file in files}
     for each in advice:
         changes[each.file] |= each.own_changes
     changed = f"would change:\n{set_fields(changes, dry_run)}"
     everywhere = f"set everywhere: {' '.join(f'{field}={value}' for field, value in shared.items())}"
-    return "\n".join([*map(data_summary, advice), changed if dry_run else everywhere])
+    note = ["rows or their order differ: `align` and `train` find those that all have, by their ids"] if aligns else []
+    return "\n".join([*map(data_summary, advice), *note, changed if dry_run else everywhere])
 
 
 def data_summary(advice: Advice) -> str:
@@ -61,20 +66,16 @@ def _check_same_columns(first: Scan, second: Scan) -> None:
         )
 
 
-def _check_same_rows(first: Scan, second: Scan) -> None:
-    if first.rows != second.rows:
+def _check_both_ids(first: Scan, second: Scan) -> None:
+    """Refuse rows that can neither be taken in their order nor be aligned by ids."""
+    if first.rows != second.rows and not first.ids and not second.ids:
         raise InputError(
             f"{first.source} has {first.rows:,} rows and {second.source} has {second.rows:,}: both must have the same "
-            "rows in the same order; keep those that both have"
+            "rows in the same order, or a column of ids (kmeans.id) by which they can be aligned"
         )
     if bool(first.ids) != bool(second.ids):
         without, other = (second, first) if first.ids else (first, second)
         raise InputError(f"{without.source} has no id (kmeans.id), {other.source} has one: set both or neither")
-    if first.ids != second.ids:
-        raise InputError(
-            f"{first.source} and {second.source} have different ids, or the same in another order: keep the rows that "
-            "both have, and sort both files by the id"
-        )
 
 
 def _check_clusters(files: Sequence[Path], job: KMeansConfig, advice: Sequence[Advice]) -> None:

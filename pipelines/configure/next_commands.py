@@ -90,7 +90,7 @@ def _data_rules(values: TemplateValues) -> list[str]:
     if values.layout == "horizontal":
         return ["All have the same columns in the same order, each its own rows; a column `id` identifies the rows."]
     return [
-        f"All have the same rows in the same order; a column {values.id!r}, the same at all, identifies them. If it",
+        f"A column {values.id!r} identifies the rows, in any order; those that all have are found privately. If it",
         "has another name, or if there is none, the next step prints what to do. Leave out labels.",
     ]
 

@@ -11,7 +11,7 @@ from veilmeans.schemas.errors import ConfigError
 
 
 def write_predict_config(
-    trained: Path, name: str, data: str | None, rows: str, file: Path | None, dry_run: bool = False
+    trained: Path, name: str, data: str | None, rows: str | None, file: Path | None, dry_run: bool = False
 ) -> str:
     """Write the file beside the trained one, so that relative paths stay valid; return the next commands.
 
@@ -39,7 +39,7 @@ def write_predict_config(
     )
 
 
-def _changes(config: JobConfig, name: str, data: str | None, rows: str) -> dict[str, Any]:
+def _changes(config: JobConfig, name: str, data: str | None, rows: str | None) -> dict[str, Any]:
     job = config.required_kmeans
     if job.predict is not None:
         raise ConfigError(f"run {config.run!r} is a prediction itself: --config must be that of a training")
@@ -49,15 +49,18 @@ def _changes(config: JobConfig, name: str, data: str | None, rows: str) -> dict[
     return {
         "run": name,
         "triples.store": name,
-        "kmeans.rows": _rows(config, rows),
+        "kmeans.rows": None if config.align else _rows(config, rows),
+        **({"align.name": None} if config.align and config.align.name else {}),
         "kmeans.predict": {"model": config.run},
         **{f"kmeans.reveal.{result}": [] for result in opened},
         **({} if data is None else {"kmeans.data": data}),
     }
 
 
-def _rows(config: JobConfig, rows: str) -> int | dict[str, int]:
+def _rows(config: JobConfig, rows: str | None) -> int | dict[str, int]:
     """Parse one number, or one for each party in their order."""
+    if rows is None:
+        raise ConfigError("--rows is needed: the number of new rows")
     counts = rows.split(",")
     wanted = 1 if config.required_kmeans.layout == "vertical" else len(config.parties)
     if len(counts) != wanted or not all(count.strip().isdecimal() for count in counts):

@@ -67,7 +67,10 @@ def check_ids(party: str, sent: Mapping[str, Terms], received: Mapping[str, Term
     """Refuse rows that are not the same, in the same order."""
     for peer, terms in received.items():
         if terms.announced.get(IDS) != sent[peer].announced.get(IDS):
-            raise HandshakeError(f"the rows' ids of {party} and {peer}, or their order, differ: sort both, then rerun")
+            raise HandshakeError(
+                f"the rows' ids of {party} and {peer}, or their order, differ: set align to true at both and remove "
+                "kmeans.rows, or sort both files; then rerun"
+            )
 
 
 def agreed_terms(config: JobConfig, command: Command) -> dict[str, Any]:

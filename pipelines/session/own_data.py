@@ -39,7 +39,7 @@ def scan_own_data(config: JobConfig, model: TrainedModel | None) -> Scan:
     job = config.kmeans_with_data
     set_filesystem_options(job.data or "", config.beam.options)
     rules = EncodingRules(job.categories, job.one_hot, job.multi_hot, job.unseen, job.missing)
-    _, features = config.declared_shape
+    features = config.declared_features
     model_fields = None if model is None else model.fields(job)
     exact_sums = moment_sums if job.aggregates and job.normalise.method == "zscore" else None
     return scan_source(job.data or "", job.columns, job.id, features, rules, model_fields, exact_sums)

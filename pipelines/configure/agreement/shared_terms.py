@@ -46,8 +46,7 @@ def own_number(config: JobConfig) -> int | None:
     """This party's own number of columns (vertical) or rows (horizontal); None at the dealer."""
     if config.party not in config.parties:
         return None
-    rows, features = config.declared_shape
-    return features if config.required_kmeans.vertical else rows
+    return config.declared_features if config.required_kmeans.vertical else config.declared_shape[0]
 
 
 def first_different(one: Terms, other: Terms) -> str | None:
