@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn test-airflow clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -23,6 +23,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	cd src && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans
 	$(BIN)/mypy --config-file pyproject.toml --explicit-package-bases benchmarks
+	cd airflow && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans_airflow
 
 # The package's docstrings as pages, from build/docs/index.html on.
 docs: $(READY)
@@ -76,6 +77,17 @@ test-flink: $(READY)
 # scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.
 test-sklearn: $(READY)
 	$(BIN)/python -m pytest -m sklearn -n 2
+
+# Two parties' DAGs under `airflow standalone`, in an environment of its own: Airflow without Beam and without veilmeans.
+AIRFLOW := .cache/airflow
+test-airflow: $(READY) $(AIRFLOW)/.ready
+	$(AIRFLOW)/bin/python -m pytest -c airflow/pyproject.toml airflow/checks
+
+$(AIRFLOW)/.ready: airflow/requirements.txt airflow/pyproject.toml
+	$(PYTHON) -m venv --clear $(AIRFLOW)
+	$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --requirement airflow/requirements.txt
+	$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable airflow
+	touch $@
 
 clean:
 	rm -rf $(VENV) .cache build demo src/*.egg-info
