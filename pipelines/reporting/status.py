@@ -13,7 +13,7 @@ from veilmeans.schemas.errors import StorageError
 
 @dataclass(frozen=True)
 class StoreStatus:
-    """What is left of a triple store."""
+    """The rest of a triple store."""
 
     runs_left: int
     runs: int
@@ -22,7 +22,7 @@ class StoreStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What a run needs and has made so far, at this party."""
+    """The progress of a run at this party: the things that it needs and has made."""
 
     prepared: int
     """sets of encoded data"""
