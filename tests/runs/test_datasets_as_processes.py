@@ -9,8 +9,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
-
 from benchmarks.fraud import data_sets
+
 from support.commands import assert_all_succeeded, run_all
 from support.data_sets import SHARED, normalised, shared
 from support.parties import make_configs
