@@ -1,6 +1,7 @@
 """The job `veilmeans sweep`: K-means with several numbers of clusters, to choose one by their inertias.
 
-prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ for each number of clusters: operands ─▶ iterations ─▶ reveal
+[align] ─▶ prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ for each number of clusters: operands ─▶ iterations
+─▶ reveal
 
 All trainings share the prepared data, one handshake, one triple store and one claim of it, one gateway. Each has run
 numbers of the store, masks, checkpoints and results of its own, under a run name of its own (RUN.k5): it can be opened
@@ -14,6 +15,7 @@ from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.atomic_files import make_private_folder, write_json, write_text
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
+from veilmeans.pipelines.align import align_missing
 from veilmeans.pipelines.offline import make_missing_store
 from veilmeans.pipelines.session.kmeans_run import (
     CheckedRun,
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 def run_sweep(config: JobConfig) -> Path:
     """Take part in a sweep; return the folder with its summary, beside which each training has its own folder."""
     check_sweep(config)
-    config = config.online()
+    config = align_missing(config).online()
     data = check_data(config)
     if is_made_first(config):
         make_missing_store(config)

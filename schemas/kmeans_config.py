@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from veilmeans.schemas.config_fields import (
+    AGREED_IN_ALIGNMENT,
     AGREED_IN_PREDICTION,
     AGREED_IN_RUNS,
     AGREED_IN_TRAINING,
@@ -17,6 +18,7 @@ from veilmeans.schemas.config_fields import (
     ConfigSection,
     Name,
 )
+from veilmeans.schemas.errors import ConfigError
 
 
 def _refuse_duplicates(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -206,12 +208,38 @@ class PredictConfig(ConfigSection):
     """a new value beyond the margin; clip: it is clipped to the margin's end"""
 
 
+class AlignConfig(ConfigSection):
+    """The private alignment of rows by kmeans.id: all parties' tables are reduced to the ids that all of them have.
+
+    Each party learns which of its own ids are common, how many, and how many ids every party has; nothing else.
+    """
+
+    name: Annotated[Name, Field(max_length=74)] | None = None
+    """the alignment's name; runs with the same name use the same aligned rows; a new one for new data; default: the
+    run's name"""
+    reveal: Annotated[Literal["ids", "size"], AGREED_IN_ALIGNMENT] = "ids"
+    """size, for two parties: only the number of common ids is computed and shown; to match them, all then set ids"""
+    case: Annotated[Literal["keep", "lower"], AGREED_IN_ALIGNMENT] = "keep"
+    """lower: ids that differ in upper and lower case are the same. Ids are always trimmed, in Unicode's form NFC, and
+    integers are written in decimal digits"""
+    duplicates: Literal["error", "first"] = "error"
+    """several of our rows have the same id; first: the first of them counts, the others are left out"""
+    missing: Literal["error", "drop"] = "error"
+    """one of our rows has no id; drop: it is left out"""
+
+
+def section_or_none(value: object) -> object:
+    """`true` is a section with its defaults, `false` none."""
+    return {} if value is True else None if value is False else value
+
+
 class KMeansConfig(ConfigSection):
     """K-means over all parties' rows or columns. The fields before layout are about this party's own data."""
 
     data: Annotated[str | None, PATH] = None
     """our data: a Parquet, CSV, Arrow IPC, .npz or svmlight file, or a glob, on any Beam filesystem"""
-    id: str | None = Field(None, description="our column with the rows' ids (vertical: same ids in the same order)")
+    id: str | None = None
+    """our column with the rows' ids (vertical: the same ids in the same order at all parties, unless align is set)"""
     columns: Annotated[tuple[str, ...], AfterValidator(_refuse_duplicates)] = ()
     """our columns, in order; default: all but the id; of .npz and svmlight files, whose columns have no names, numbers
     from 0 and ranges of them ("7", "0-61"), ascending"""
@@ -227,8 +255,9 @@ class KMeansConfig(ConfigSection):
     their columns are 0"""
     layout: Annotated[Literal["vertical", "horizontal"], PART_OF_MODEL]
     """vertical: same rows, each party its own columns; horizontal: same columns, each its own rows"""
-    rows: Annotated[Counts, AGREED_IN_RUNS]
-    """number of rows; vertical: one number, horizontal: one for each party"""
+    rows: Annotated[Counts | None, AGREED_IN_RUNS] = None
+    """number of rows; vertical: one number, horizontal: one for each party; with align it may be left out: it is the
+    number of rows that all parties have"""
     features: Annotated[Counts, PART_OF_MODEL]
     """number of encoded columns; vertical: one for each party, horizontal: one number"""
     clusters: Annotated[int, PART_OF_MODEL] = Field(ge=1, le=MOST_CLUSTERS, description="number of clusters, k")
@@ -275,7 +304,7 @@ class KMeansConfig(ConfigSection):
             ("rows", self.rows, self.vertical),
             ("features", self.features, not self.vertical),
         ):
-            if isinstance(value, int) != common:
+            if value is not None and isinstance(value, int) != common:
                 raise ValueError(f"{field}: must be one number{'' if common else ' for each party'}")
         if self.vertical and self.normalise.aggregate:
             raise ValueError("normalise.aggregate: only for layout horizontal; a vertical column has one owner")
@@ -307,7 +336,15 @@ class KMeansConfig(ConfigSection):
     @property
     def total_rows(self) -> int:
         """The number of rows of all parties together."""
-        return self.rows if isinstance(self.rows, int) else sum(self.rows.values())
+        rows = self.required_rows
+        return rows if isinstance(rows, int) else sum(rows.values())
+
+    @property
+    def required_rows(self) -> int | dict[str, int]:
+        """The number of rows; a ConfigError while nobody knows how many are common."""
+        if self.rows is None:
+            raise ConfigError("the number of rows is known when they are aligned: run `veilmeans align` first")
+        return self.rows
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -371,7 +408,7 @@ class KMeansConfig(ConfigSection):
     def _check_outliers(self) -> None:
         if self.reveal.outliers and self.outliers is None:
             raise ValueError("reveal.outliers: needs kmeans.outliers, which says how many there are")
-        if self.outliers is not None and self.outliers.of(self.total_rows) >= self.total_rows:
+        if self.outliers is not None and self.rows and self.outliers.of(self.total_rows) >= self.total_rows:
             raise ValueError(f"outliers.count: must be below the number of rows, {self.total_rows:,}")
         if not self.final_assignment and (self.reveal.scores or self.outliers is not None):
             raise ValueError("final_assignment: must be true, because scores and outliers are by the final centroids")
@@ -395,15 +432,17 @@ class KMeansConfig(ConfigSection):
         return self.model_copy(update={"clusters": clusters, "sweep": None})
 
     def _check_init(self) -> None:
-        total, indices = self.total_rows, self.init.indices
+        indices = self.init.indices
         if self.starts > 1 and indices is not None:
             raise ValueError("starts: must be 1, because init.indices names the rows of one start")
         if self.starts > 1 and not self.final_assignment:
             raise ValueError("final_assignment: must be true, because rows are assigned to the best of several starts")
+        if indices is not None and len(indices) != self.clusters:
+            raise ValueError(f"init.indices: {len(indices):,} rows for {self.clusters:,} clusters")
+        if self.rows is None:
+            return
+        total = self.total_rows
         if self.clusters > total:
             raise ValueError(f"clusters: {self.clusters:,} clusters of {total:,} rows are not possible")
-        if indices is not None:
-            if len(indices) != self.clusters:
-                raise ValueError(f"init.indices: {len(indices):,} rows for {self.clusters:,} clusters")
-            if max(indices) >= total:
-                raise ValueError(f"init.indices: row {max(indices):,} of {total:,}; rows are counted from 0")
+        if indices is not None and max(indices) >= total:
+            raise ValueError(f"init.indices: row {max(indices):,} of {total:,}; rows are counted from 0")

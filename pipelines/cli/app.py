@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 SECTIONS = {
     "Commands": ("init", "invite", "join", "inspect", "plan", "train", "results"),
-    "More commands": ("offline", "predict", "reveal", "prepare", "status", "report", "config"),
+    "More commands": ("align", "offline", "predict", "reveal", "prepare", "status", "report", "config"),
 }
 """The commands in the order of the help screen."""
 BRIEF = ("sweep", "accept", "refuse", "propose", "gateway", "demo", "version")

@@ -69,7 +69,7 @@ def layout_of(config: JobConfig, job: KMeansConfig) -> Layout:
     """The layout: the rows and columns that each party owns."""
     rows, features = (
         tuple(value[name] if isinstance(value, dict) else value for name in config.parties)
-        for value in (job.rows, job.features)
+        for value in (job.required_rows, job.features)
     )
     return Layout(job.layout == "vertical", rows, features, config.beam.rows_per_shard)
 
