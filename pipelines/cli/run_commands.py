@@ -9,8 +9,28 @@ import typer
 from veilmeans.pipelines.cli.app import BEAM_FLAGS, EXIT_CODES, Changes, Config, Configured, DryRun, Run, app
 from veilmeans.pipelines.cli.json_output import Facts, add_command
 from veilmeans.pipelines.reporting.terminal import Terminal
+from veilmeans.pipelines.session.aligned_config import with_alignment
 
+_CLUSTERS_HELP = "of a sweep: numbers of clusters, such as 2-10 or 2,4,8; default: kmeans.sweep"
+Clusters = Annotated[str | None, typer.Option("--clusters", help=_CLUSTERS_HELP)]
 _COMPARE_HELP = "compare with a run's report (the run's name; .: the configured run)"
+
+
+def _load(config: Path, run: str | None, changes: list[str] | None) -> Configured:
+    """Load a configuration, and use its aligned rows if there are any."""
+    return _aligned(Configured.load(config, run, changes))
+
+
+def _aligned(configured: Configured) -> Configured:
+    return replace(configured, settings=with_alignment(configured.settings))
+
+
+def _with_flags(configured: Configured, context: typer.Context) -> Configured:
+    return replace(configured, settings=configured.settings.with_flags(context.args))
+
+
+def _with_clusters(configured: Configured, clusters: str | None) -> Configured:
+    return replace(configured, settings=configured.settings.sweeping(clusters))
 
 
 @add_command(app, "inspect")
@@ -20,7 +40,7 @@ def inspect(config: Config, run: Run = None, changes: Changes = None) -> Facts:
     Columns, encoding, ranges and scaling are printed on this terminal; nothing is sent. The last lines are the commands
     that make all members' configurations fit the data.
     """
-    configured = Configured.load(config, run, changes)
+    configured = _load(config, run, changes)
     from veilmeans.pipelines.configure.config_advice import advise
     from veilmeans.pipelines.configure.data_summary import show_data
 
@@ -35,6 +55,7 @@ def inspect(config: Config, run: Run = None, changes: Changes = None) -> Facts:
 def plan(
     config: Config,
     compare: Annotated[str | None, typer.Option(help=_COMPARE_HELP)] = None,
+    clusters: Clusters = None,
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
@@ -43,7 +64,7 @@ def plan(
     The plan follows from the configuration alone: no data, no triple store, nothing is sent. It has rounds, bytes,
     triples, disk, time on a LAN and a WAN, and the engine of each product with the reason for it.
     """
-    configured = Configured.load(config, run, changes)
+    configured = _with_clusters(_load(config, run, changes), clusters)
     from veilmeans.pipelines.reporting.plan_table import run_plan
 
     return {**configured.facts, **run_plan(configured.settings, compare).to_json()}
@@ -60,12 +81,65 @@ def train(
     checkpoint after each iteration, and opens the results that kmeans.reveal names. Safe to rerun: it resumes where it
     stopped. Unknown flags go to Beam.
     """
-    configured = _with_flags(Configured.load(config, run, changes), context)
+    configured = _with_flags(_load(config, run, changes), context)
     if dry_run:
         return _show_plan(configured, predicts=False)
     from veilmeans.pipelines.train import run_train
 
     return _print_results(configured, run_train(configured.settings))
+
+
+@add_command(app, "align", context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def align(context: typer.Context, config: Config, run: Run = None, changes: Changes = None) -> Facts:
+    """Find the rows that all parties have, by their ids.
+
+    Vertical layout, with kmeans.id and `align: true`. Every party runs it at the same time. Each learns which of its
+    own ids all others have, and how many ids every party has; ids that are not common stay unknown. Its rows are
+    written in one agreed order, and `train` and all other commands use them. `train` does the same, if it was not done
+    before. Safe to rerun: it resumes where it stopped.
+    """
+    configured = _with_flags(Configured.load(config, run, changes), context)
+    from veilmeans.pipelines.align import describe, run_align
+
+    found = run_align(configured.settings)
+    return {**_print_text(describe(configured.settings, found), configured), "rows": found.rows, "ids": found.ids}
+
+
+@add_command(app, "sweep", context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def sweep(
+    context: typer.Context,
+    config: Config,
+    clusters: Clusters = None,
+    dry_run: DryRun = False,
+    run: Run = None,
+    changes: Changes = None,
+) -> Facts:
+    """Train with several numbers of clusters, to choose one.
+
+    Every party runs it at the same time, with the same numbers. There is one handshake, and one triple store, which
+    the parties make if there is none (a dealer's is made by `veilmeans offline --clusters 2-10` before). Each training
+    is a run of its own, RUN.k5 with five clusters. The inertias are opened to the parties in kmeans.reveal.inertia,
+    and plotted in sweep.html. Safe to rerun: it resumes where it stopped. Unknown flags go to Beam.
+    """
+    configured = _with_flags(_with_clusters(_load(config, run, changes), clusters), context)
+    from veilmeans.pipelines.reporting.html_report import write_report
+    from veilmeans.pipelines.reporting.sweep_report import read_trainings, show_sweep, write_sweep_page
+    from veilmeans.pipelines.sweep import check_sweep, run_sweep
+
+    check_sweep(configured.settings)
+    if dry_run:
+        from veilmeans.pipelines.reporting.plan_table import run_plan
+
+        return {**configured.facts, **run_plan(configured.settings, None).to_json()}
+    run_sweep(configured.settings)
+    settings = with_alignment(configured.settings)
+    for part in settings.swept().values():
+        write_report(part, config.resolve().parent)
+    Terminal().print(show_sweep(settings))
+    page = write_sweep_page(settings)
+    typer.echo(f"report: {page}")
+    results = {"results": str(settings.run_folder.path), "report": str(page)}
+    return {**configured.facts, **results, "trainings": read_trainings(settings)}
 
 
 @add_command(app, "results")
@@ -81,10 +155,14 @@ def results(
     Sizes of the clusters, centroids, outliers and the paths of the result files, from this party's storage. Nothing is
     sent.
     """
-    configured = Configured.load(config, run, changes)
+    configured = _load(config, run, changes)
     settings = configured.settings
     from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv, write_outliers_csv
+    from veilmeans.pipelines.reporting.sweep_report import is_sweep, read_trainings, show_sweep
 
+    if is_sweep(settings):
+        Terminal().print(show_sweep(settings))
+        return {**configured.facts, "trainings": read_trainings(settings)}
     facts = {**configured.facts, **show_results(settings, Terminal())}
     for name, file, write in (
         ("csv", csv, write_assignments_csv),
@@ -100,7 +178,12 @@ def results(
 
 @add_command(app, "offline", context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
 def offline(
-    context: typer.Context, config: Config, dry_run: DryRun = False, run: Run = None, changes: Changes = None
+    context: typer.Context,
+    config: Config,
+    clusters: Clusters = None,
+    dry_run: DryRun = False,
+    run: Run = None,
+    changes: Changes = None,
 ) -> Facts:
     """Make the triple store of a run ahead of time; with a dealer, always.
 
@@ -108,7 +191,7 @@ def offline(
     Without a dealer `train` and `predict` do the same, if it was not done before. Safe to rerun: it resumes where it
     stopped. Unknown flags go to Beam.
     """
-    configured = _with_flags(Configured.load(config, run, changes), context)
+    configured = _with_flags(_with_clusters(_load(config, run, changes), clusters), context)
     from veilmeans.pipelines.offline import dry_offline, run_offline
 
     if dry_run:
@@ -131,16 +214,12 @@ def predict(
     stay shares; the rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes
     where it stopped.
     """
-    configured = _with_flags(Configured.load(config, run, changes), context)
+    configured = _with_flags(_load(config, run, changes), context)
     if dry_run:
         return _show_plan(configured, predicts=True)
     from veilmeans.pipelines.predict import run_predict
 
     return _print_results(configured, run_predict(configured.settings))
-
-
-def _with_flags(configured: Configured, context: typer.Context) -> Configured:
-    return replace(configured, settings=configured.settings.with_flags(context.args))
 
 
 def _show_plan(configured: Configured, predicts: bool) -> Facts:
@@ -163,7 +242,7 @@ def _print_results(configured: Configured, folder: Path) -> Facts:
     repeated = f"{configured.file}{configured.options}"
     typer.echo(f"results: {folder}; `veilmeans results --config {repeated}` shows them")
     ended = configured.settings.run_folder.farewell.exists()
-    return {**_print_report(configured), "results": str(folder), "ended": ended}
+    return {**_print_report(_aligned(configured)), "results": str(folder), "ended": ended}
 
 
 def _print_report(configured: Configured) -> Facts:
@@ -183,7 +262,7 @@ def reveal(
     Set kmeans.reveal to the new policy at every party; then every party runs this command at the same time. Results
     are opened only if the policies are the same.
     """
-    configured = _with_flags(Configured.load(config, run, changes), context)
+    configured = _with_flags(_load(config, run, changes), context)
     from veilmeans.pipelines.reveal import dry_reveal, run_reveal
 
     if dry_run:
@@ -200,7 +279,7 @@ def prepare(config: Config, dry_run: DryRun = False, run: Run = None, changes: C
 
     Run it early to find mistakes in large data. Encoded shards are kept for `train`. Nothing is sent.
     """
-    configured = Configured.load(config, run, changes)
+    configured = _load(config, run, changes)
     from veilmeans.pipelines.prepare import dry_prepare, prepare_data
 
     return _print_text((dry_prepare if dry_run else prepare_data)(configured.settings), configured)
@@ -212,7 +291,7 @@ def status(config: Config, run: Run = None, changes: Changes = None) -> Facts:
 
     It reads this party's own files. Nothing is sent.
     """
-    configured = Configured.load(config, run, changes)
+    configured = _load(config, run, changes)
     from veilmeans.pipelines.reporting.status import read_status, show_status
 
     state = read_status(configured.settings)
@@ -227,7 +306,7 @@ def report(config: Config, dry_run: DryRun = False, run: Run = None, changes: Ch
     Costs, stages, and which results were opened to whom, from this party's own files. `train`, `predict` and `reveal`
     write it, too.
     """
-    configured = Configured.load(config, run, changes)
+    configured = _load(config, run, changes)
     if not dry_run:
         return _print_report(configured)
     from veilmeans.pipelines.reporting.html_report import report_page
@@ -243,7 +322,7 @@ def gateway(config: Config, dry_run: DryRun = False, run: Run = None, changes: C
     Needed where workers are many or come and go (Flink, Dataflow): set `gateway: separate` in the configuration. It
     runs until it is interrupted (Ctrl-C or SIGTERM).
     """
-    configured = Configured.load(config, run, changes)
+    configured = _load(config, run, changes)
     from veilmeans.pipelines.gateway import dry_gateway, run_gateway
 
     if dry_run:

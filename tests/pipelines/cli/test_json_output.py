@@ -13,17 +13,18 @@ from support.fixed_values import fix_costs
 from support.parties import write_config
 from support.worlds import World, blobs, make_world, run_in_threads, tables
 from veilmeans.io.storage.triple_store import Manifest
-from veilmeans.pipelines import gateway, offline, predict
+from veilmeans.pipelines import align, gateway, offline, predict
 from veilmeans.pipelines.cli import main as cli
 from veilmeans.pipelines.cli.app import BRIEF, SECTIONS
 from veilmeans.pipelines.local import demo
 from veilmeans.pipelines.reveal import run_reveal
+from veilmeans.pipelines.session.aligned_config import Alignment
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import PeerError
 
 OF_A_RUN = (
     "inspect", "plan", "train", "results", "offline", "predict", "reveal", "prepare", "status", "report", "gateway",
-    "config predict", "config words",
+    "align", "sweep", "config predict", "config words",
 )  # fmt: skip
 OTHERS = (
     "init", "demo", "version", "invite", "join", "accept", "refuse", "propose", "config set", "config fill",
@@ -144,6 +145,10 @@ def test_commands_of_a_run(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     assert of_run(world, "offline")["runs"] == 1000
     monkeypatch.setattr(predict, "run_predict", lambda settings: settings.run_folder.path)
     assert of_run(world, "predict")["results"] == trained["results"]
+    found = Alignment(rows=12, order="", file="rows.parquet", ids={"payco": 14, "shop": 15}, source=[])
+    monkeypatch.setattr(align, "run_align", lambda _: found)
+    assert of_run(world, "align")["rows"] == 12
+    assert set(of_run(world, "sweep", "--clusters", "2-3", "--dry-run")["trainings"]) == {"2", "3"}
     monkeypatch.setattr(gateway, "run_gateway", lambda _: None)
     assert of_run(world, "gateway")["listen"] == config.listen
 
