@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn test-airflow test-containers clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud paper test-data test-flink test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -61,6 +61,10 @@ bench-offline: $(READY)
 bench-fraud: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.fraud --json benchmarks/results/fraud.json
+
+# The paper's experiments, an hour; it resumes where it stopped. docs/results.md and docs/results/ are made from it.
+paper: $(READY)
+	$(BIN)/python -m benchmarks.experiments
 
 # Both systems over the paper's WAN, by a proxy with rate and delay.
 bench-wan: $(READY)
