@@ -6,6 +6,7 @@ are the same id, and 7 and "07" are not.
 """
 
 import hashlib
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +76,18 @@ def scan_ids(name: str, id_column: str, rules: IdRules, folder: Path) -> Scanned
 
 def normalised_text(column: pa.Array, lower_case: bool) -> pa.Array:
     """Ids as text by the rule above; null where there is none."""
-    text = column.cast(pa.large_string())
-    text = pc.utf8_trim_whitespace(pc.utf8_normalize(text, form="NFC"))
-    text = pc.utf8_normalize(pc.utf8_lower(text), form="NFC") if lower_case else text
+    text = pc.utf8_trim_whitespace(_composed(column.cast(pa.large_string())))
+    text = _composed(pc.utf8_lower(text)) if lower_case else text
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.large_string()), text)
+
+
+def _composed(text: pa.Array) -> pa.Array:
+    """Text in form NFC. ASCII is; Arrow's own function does not compose letters and accents."""
+    other = pc.invert(pc.string_is_ascii(text)).fill_null(False)
+    if not pc.any(other).as_py():
+        return text
+    changed = [unicodedata.normalize("NFC", each) for each in text.filter(other).to_pylist()]
+    return pc.replace_with_mask(text, other, pa.array(changed, pa.large_string()))
 
 
 def _hash_batch(batch: TableBatch, id_column: str, lower_case: bool) -> tuple[IdHashes, Array]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from veilmeans.pipelines.reporting.cost_summary import (
 )
 from veilmeans.pipelines.reporting.disclosures import ANNOUNCED_COSTS, PUBLIC_KEY, Disclosure, disclosures
 from veilmeans.pipelines.reporting.redacted_config import redacted_config
-from veilmeans.pipelines.reporting.results_table import count_rows
+from veilmeans.pipelines.reporting.results_table import count_rows, count_scores
 from veilmeans.pipelines.reporting.step_graph import graph_rows
 from veilmeans.pipelines.session.kmeans_from_config import (
     kmeans_steps,
@@ -131,6 +132,7 @@ def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
         "total_offline": StageCosts.of(offline["stages"]),
         "files": _files(config.run_folder),
         "sizes": _cluster_sizes(facts),
+        "histogram": _score_histogram(facts.config.run_folder),
         "disclosures": _disclosures(facts),
         "pipelines": _pipelines(online["iterations"]),
         "fingerprints": _fingerprints(config),
@@ -186,6 +188,17 @@ def _cluster_sizes(facts: RunFacts) -> list[tuple[int, int, Markup]]:
     return [
         (number, int(count), draw_bar([("computed", float(count))], largest, "", f"cluster {number}: {count:,} rows"))
         for number, count in enumerate(counts)
+    ]
+
+
+def _score_histogram(folder: RunFolder) -> list[tuple[str, int, Markup]]:
+    """Range, rows and bar of each bin of the scores that were opened to this party."""
+    counts, edges = count_scores(folder)
+    bins = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
+    largest = float(max(counts, default=0))
+    return [
+        (name, count, draw_bar([("computed", float(count))], largest, "", f"score {name}: {count:,} rows"))
+        for name, count in zip(bins, counts, strict=True)
     ]
 
 

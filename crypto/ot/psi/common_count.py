@@ -7,8 +7,8 @@ With secret scalars a and b, and H(id) a point that the id's hash determines:
   leader    counts the points { a·b·H(y) } that are among { b·a·H(x) }; sends the number
 
 Sorted by their encoding, points have lost the order of the ids: the leader learns how many of its ids come back, and
-not which. Without a and b a point is as good as random (decisional Diffie–Hellman). Each point costs a multiplication,
-some 60 µs: for a number that one wants before anything else is opened, not for millions of ids.
+not which. Without a and b a point is as good as random (decisional Diffie–Hellman). Each point costs a multiplication
+in Python's process: for a number that one wants before anything else is opened, not for millions of ids.
 """
 
 import hashlib

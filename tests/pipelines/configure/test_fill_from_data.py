@@ -107,12 +107,23 @@ def test_an_id_at_one_party_only_is_refused(trial: Trial) -> None:
     assert re.search(r"shop/data\.csv .*kmeans\.id.*payco/data\.csv", sentence)
 
 
-def test_other_rows_or_another_order_are_refused(trial: Trial) -> None:
+def test_other_rows_or_another_order_are_aligned_by_their_ids(trial: Trial) -> None:
     fewer = {name: each[:-1] for name, each in SHOP.items()}
-    assert re.search(r"payco/data\.csv has 6 .*shop/data\.csv has 5", trial.refused(shop=fewer))
-    sentence = trial.refused(shop={**SHOP, "id": [*IDS[:2], *reversed(IDS[2:])]})
-    assert re.search(r"payco/data\.csv and .*shop/data\.csv .*ids", sentence)
-    assert not any(each in sentence for each in IDS)
+    for shop in (fewer, {**SHOP, "id": [*IDS[:2], *reversed(IDS[2:])]}):
+        summary = trial.fill(shop=shop)
+        assert "rows or their order differ: `align` and `train` find those that all have" in summary
+        assert not any(each in summary for each in IDS)
+        for file in (trial.payco, trial.shop):
+            config = load_config(file)
+            assert config.align is not None
+            assert config.required_kmeans.rows is None
+
+
+def test_other_rows_without_ids_are_refused(trial: Trial) -> None:
+    set_fields({file: {"kmeans.id": None} for file in (trial.payco, trial.shop)})
+    payco, shop = ({name: each for name, each in table.items() if name != "id"} for table in (PAYCO, SHOP))
+    sentence = trial.refused(payco, {name: each[:-1] for name, each in shop.items()})
+    assert re.search(r"payco/data\.csv has 6 .*shop/data\.csv has 5.*kmeans\.id", sentence)
 
 
 @pytest.mark.parametrize(("which", "columns"), [(0, 1), (1, 7)])
