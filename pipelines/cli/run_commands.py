@@ -69,17 +69,22 @@ def results(
     config: Config,
     csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
     outliers_csv: Annotated[Path | None, typer.Option(help="write the outliers to this file, too")] = None,
+    explanations_csv: Annotated[Path | None, typer.Option(help="write what explains them to this file, too")] = None,
 ) -> None:
     """Show the results that were opened to this party.
 
-    Sizes of the clusters, centroids, outliers and the paths of the result files, from this party's storage. Nothing is
-    sent.
+    Sizes of the clusters, centroids, outliers, what explains them, and the paths of the result files, from this party's
+    storage. Nothing is sent.
     """
     settings = load_config(config)
-    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv, write_outliers_csv
+    from veilmeans.pipelines.reporting import results_table
 
-    show_results(settings, Terminal())
-    for file, write in ((csv, write_assignments_csv), (outliers_csv, write_outliers_csv)):
+    results_table.show_results(settings, Terminal())
+    for file, write in (
+        (csv, results_table.write_assignments_csv),
+        (outliers_csv, results_table.write_outliers_csv),
+        (explanations_csv, results_table.write_explanations_csv),
+    ):
         if file is not None:
             escaped = write(settings, file)
             note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""

@@ -45,9 +45,8 @@ def _run_states(config: JobConfig) -> list[tuple[str, str]]:
         iterations = ("new rows", assigned)
     report = RunReport(folder).content
     cost = f"{report['seconds']:.1f} s, {bytes_sent(report['stages']) / 1e6:,.2f} MB sent"
-    opened = [
-        str(file) for file in (folder.assignments, folder.scores, folder.outliers, folder.centroids) if file.exists()
-    ]
+    files = folder.assignments, folder.scores, folder.outliers, folder.explanations, folder.centroids
+    opened = [str(file) for file in files if file.exists()]
     result = read_result(folder)
     if "inertia" in result:
         opened.append(f"inertia {json.dumps(result['inertia'])}")

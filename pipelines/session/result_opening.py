@@ -16,8 +16,9 @@ from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.storage.checkpoints import Checkpoints, scores
 from veilmeans.io.storage.encoded_shards import read_ids
 from veilmeans.io.storage.result_files import Rows, write_centroids, write_result, write_rows
-from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.session.execution import run_description
+from veilmeans.io.storage.run_report import RunReport, Stages
+from veilmeans.pipelines.session.execution import run_description, run_on_one_element
+from veilmeans.pipelines.session.opened_details import reveal_explanations
 from veilmeans.pipelines.session.trained_model import FinishedRun
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.column_names import join_names, split_names
@@ -26,9 +27,11 @@ from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.run_folder import OPENED, OPENED_SCORES
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
+from veilmeans.transforms.kmeans.open_results import open_assignments, open_centroids, open_scores
 from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
-from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
+from veilmeans.transforms.rounds.executor import has_stopped, in_memory
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
 
 _SLACK = 2**-12  # how much a value may be off in an opened result; rounding stays far below
 
@@ -36,7 +39,9 @@ _SLACK = 2**-12  # how much a value may be off in an opened result; rounding sta
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
     """The policy with parties by their index."""
     named = {result: frozenset(map(config.parties.index, getattr(reveal, result))) for result in REVEALED}
-    return RevealPolicy(layout, **named, all_columns=reveal.columns == "all", name=f"-{policy_digest(reveal)}")
+    wide = reveal.columns == "all", reveal.contributions == "all"
+    name = f"-{policy_digest(reveal)}"
+    return RevealPolicy(layout, **named, all_columns=wide[0], all_contributions=wide[1], name=name)
 
 
 def policy_digest(reveal: RevealConfig) -> str:
@@ -63,9 +68,13 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
             result["scores"] = _write(finished, config.run_folder.scores, _with_ids(finished, _scores))
         if config.me.index in policy.outliers:
             result["outliers"] = _write(finished, config.run_folder.outliers, _outliers(finished, policy))
+    if policy.explanations:
+        costs, file = reveal_explanations(finished, policy)
+        stages |= costs
+        result |= {} if file is None else {"explanations": str(file)}
     if policy.centroids or policy.inertia:
         opened, costs = _open_centroids(finished, policy, checkpoint)
-        stages |= costs.counts()
+        stages |= costs
         result |= _write_opened(finished, policy, opened)
     finished.job.context.open().exchange.flush()  # a rerun that finds the result would not open it again
     write_result(config.run_folder, result)
@@ -95,11 +104,14 @@ def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays
     """Refuse to open what the run did not compute, because nobody was to learn it."""
     config, kind = finished.config, scores(finished.kept_at)
     kept = {"inertia": "inertia" in checkpoint}
-    kept["scores"] = any("shown" in store.read_shard(kind, shard) for shard in store.shards(kind)[:1])
+    first: Arrays = next((store.read_shard(kind, shard) for shard in store.shards(kind)[:1]), {})
+    kept |= {"scores": "shown" in first, "explanations": EXPLAINED in first}
+    if policy.explanations and policy.opens_whole_scores:
+        kept["contributions"] = EXPLAINED_SCORE in first
     for what, there in kept.items():
-        if getattr(policy, what) and not there:
+        if getattr(policy, what, True) and not there:
             raise ConfigError(
-                f"run {config.run!r} kept no {what}, because kmeans.reveal.{what} named nobody when it was "
+                f"run {config.run!r} kept no {what}, because kmeans.reveal.{what} did not ask for them when it was "
                 "trained: leave it out, or train a new run"
             )
 
@@ -142,16 +154,14 @@ def _outliers(finished: FinishedRun, policy: RevealPolicy) -> Rows:
         yield ids.filter(outlier), {name: column[outlier] for name, column in found.items()}
 
 
-def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, StageCosts]:
+def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, Stages]:
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer(join_names(finished.columns), np.uint8),
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
-    job, costs = finished.at_the_end(), StageCosts()
-    run = BareExecutor(job, job.context.open(), costs)
-    return open_centroids(policy, in_memory(state), run)[0], costs
+    return run_on_one_element(finished.at_the_end(), partial(open_centroids, policy, in_memory(state)))
 
 
 def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
@@ -27,6 +28,7 @@ from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.io.storage.result_files import write_centroids, write_rows
 from veilmeans.pipelines.reveal import opening_run, run_reveal
+from veilmeans.pipelines.session.opened_details import OTHER_PARTIES
 from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
@@ -35,8 +37,9 @@ from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import OPENED, RunFolder
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, assignments_step, centroids_step
+from veilmeans.transforms.kmeans.open_results import assignments_step, centroids_step
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 from veilmeans.transforms.rounds.protocol import Inbox
 
 pytestmark = pytest.mark.slow
@@ -149,9 +152,12 @@ CASES = {
     "one of three, own columns": Case(3, True, {"centroids": [B], "inertia": [A, B]}, "zscore"),
     "scores to the first": Case(2, True, {"scores": [A]}, iterations=2),
     "outliers and clusters to the second, scores to the first": Case(
-        3, True, {"outliers": [B], "assignments": [B], "scores": [A]}, beam={"rounds": "stages"}
+        3, True, {"outliers": [B], "assignments": [B], "scores": [A], "explanations": [B], "contributions": "all"},
+        beam={"rounds": "stages"},
     ),
-    "horizontal: outliers with their scores": Case(2, False, {"outliers": [A], "scores": [A, B]}, "zscore"),
+    "horizontal: outliers with their scores": Case(
+        2, False, {"outliers": [A], "scores": [A, B], "explanations": [A]}, "zscore"
+    ),
     "horizontal: nobody": Case(2, False, {}),
     "horizontal: all to both": Case(
         2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True,
@@ -203,6 +209,8 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
         np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[case.own_rows(me)], rtol=0, atol=1e-4)
     if "outliers" in result:
         check_outliers(pq.read_table(result["outliers"]), case, me, reveal, expected)
+    if "explanations" in result:
+        check_explanations(pq.read_table(result["explanations"]), case, me, reveal, expected)
     if "centroids" in result:
         every = reveal.columns == "all" and case.vertical
         check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
@@ -220,6 +228,32 @@ def check_outliers(table: pa.Table, case: Case, me: int, reveal: RevealConfig, e
         assert table["cluster"].to_pylist() == expected.labels[rows].tolist()
     if also["score"]:
         np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[rows], rtol=0, atol=1e-4)
+
+
+def check_explanations(table: pa.Table, case: Case, me: int, reveal: RevealConfig, expected: Expected) -> None:
+    """Check each own column's part of the outliers' scores, and that all parts add up to the score."""
+    mine, own = case.own_rows(me), case.own_columns(me)
+    unit = np.where(expected.unit == 0, 1, expected.unit)
+    moved = (case.data - expected.centroids[expected.labels]) / unit
+    for row in np.argsort(-expected.scores)[:OUTLIERS]:
+        if not mine.start <= row < mine.stop:
+            continue
+        lines = table.filter(pc.equal(table["row"], int(row) - mine.start)).to_pylist()
+        parts = {line["column"]: line["contribution"] for line in lines}
+        names = {case.columns[column]: column for column in own}
+        others = {OTHER_PARTIES} if case.vertical and reveal.contributions == "all" else set()
+        assert parts.keys() == {*names, *others}
+        for line in lines:
+            assert line["cluster"] == expected.labels[row]
+            if line["column"] in names:
+                column = names[line["column"]]
+                assert line["contribution"] == pytest.approx(moved[row, column] ** 2, abs=1e-3)
+                assert line["difference"] == pytest.approx(moved[row, column] * unit[column], abs=1e-3 * unit[column])
+        assert sum(parts.values()) == pytest.approx(expected.scores[row], abs=1e-3)
+        assert sum(line["share"] for line in lines) == pytest.approx(1)
+    assert len(set(table["row"].to_pylist())) == sum(
+        mine.start <= row < mine.stop for row in np.argsort(-expected.scores)[:OUTLIERS]
+    )
 
 
 def check_assignments(file: str, labels: Array) -> None:
@@ -261,6 +295,14 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
             mine = row_shards[shard].owner in (None, config.me.index)
             wanted = {name for name, what in (("shown", "scores"), ("outlier", "outliers")) if named[what] and mine}
             assert set(arrays) == wanted
+        elif stage.startswith("reveal-explanations"):
+            mine = row_shards[shard].owner in (None, config.me.index)
+            whole = {"explained.score"} if case.vertical and reveal.contributions == "all" else set()
+            assert set(arrays) == ({"explained", *whole} if named["explanations"] and mine else set())
+        elif stage.startswith("reveal-explained"):
+            assert set(arrays) == ({"mu"} if named["explanations"] else set())
+            if arrays:
+                assert arrays["mu"].shape == (CLUSTERS, len(case.own_columns(config.me.index)))
         elif stage.startswith("reveal-centroids"):
             wanted = {"mu"} if named["centroids"] else set()
             wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
@@ -275,6 +317,7 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
     for stages in openings.values():
         assert ("assignments" in {s.split(".")[0] for s in stages}) == bool(reveal.assignments)
         assert ("scores" in {s.split(".")[0] for s in stages}) == bool(reveal.scores or reveal.outliers)
+        assert ("explanations" in {s.split(".")[0] for s in stages}) == bool(reveal.explanations)
         assert ("centroids" in {s.split(".")[0] for s in stages}) == bool(reveal.centroids or reveal.inertia)
 
 
