@@ -1,4 +1,4 @@
-"""What was opened to this party of outliers, for the command `results` and the report."""
+"""Opened explanations of outliers, for the command `results` and the report."""
 
 import pyarrow as pa
 import pyarrow.parquet

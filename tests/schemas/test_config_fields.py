@@ -117,6 +117,8 @@ MARKS = {
     "kmeans.reveal.inertia": f"{RUNS} reveal unbound",
     "kmeans.reveal.scores": f"{RUNS} reveal unbound",
     "kmeans.reveal.outliers": f"{RUNS} reveal unbound",
+    "kmeans.reveal.explanations": f"{RUNS} reveal unbound",
+    "kmeans.reveal.contributions": f"{RUNS} reveal unbound",
     "kmeans.predict": "",
     "kmeans.predict.model": "predict",
     "kmeans.predict.margin": "predict",

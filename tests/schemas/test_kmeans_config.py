@@ -156,6 +156,7 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"reveal": {"scores": ["nobody"]}}, "reveal.scores"),
     ({"reveal": {"outliers": ["payco"]}}, "reveal.outliers"),
     ({"outliers": {}}, "outliers"),
+    ({"outliers": {"count": 3}, "reveal": {"explanations": ["payco"]}}, "reveal.explanations"),
     ({"outliers": {"count": 3, "fraction": 0.1}}, "outliers"),
     ({"outliers": {"count": 0}}, "outliers.count"),
     ({"outliers": {"count": 100}}, "outliers.count"),
