@@ -19,8 +19,8 @@ from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.pipelines.session.beam_runner import OnStoreShard
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.layout import ShardShape, shard_lengths
-from veilmeans.transforms.offline.dealer import DealShards, StoreShard
-from veilmeans.transforms.offline.traced_job import JobStep, TracedJob
+from veilmeans.transforms.offline.dealer import DealShards
+from veilmeans.transforms.offline.traced_job import JobStep, StoreShard, TracedJob
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.rounds.beam_patches import CachedOptions
 from veilmeans.transforms.rounds.executor import Over

@@ -57,6 +57,8 @@ class Shape:
     """How many ones a row has at each party; the inputs are sparse matrices then."""
     outliers: dict[str, Any] | None = None
     """How many outliers are found; both parties learn them."""
+    starts: int = 1
+    """Starts in the same rounds, the best of which is chosen."""
     final_assignment: bool = False
     """One more assignment after the last iteration; the paper and other systems count as many as iterations."""
     provider: str = "dealer"
@@ -221,6 +223,7 @@ def _adjust(file: Path, shape: Shape) -> None:
             config["kmeans"]["products"] = shape.products
         config["kmeans"]["sparse"] = shape.sparse
         config["kmeans"]["final_assignment"] = shape.final_assignment
+        config["kmeans"]["starts"] = shape.starts
         if shape.outliers:
             config["kmeans"]["outliers"] = shape.outliers
             config["kmeans"]["reveal"]["outliers"] = list(PARTIES)

@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
-from itertools import product
 
 import numpy as np
 
@@ -43,7 +42,7 @@ from veilmeans.pipelines.planning.units import format_seconds, format_size
 from veilmeans.pipelines.reporting.progress import counting_shards
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
 from veilmeans.pipelines.session.execution import run_store_work
-from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_steps, store_iterations, traced_job
+from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_steps, store_iterations, store_jobs
 from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
@@ -54,7 +53,7 @@ from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
 from veilmeans.transforms.offline.store_work import StoreWork
-from veilmeans.transforms.offline.traced_job import TracedJob
+from veilmeans.transforms.offline.traced_job import StoreJobs
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 from veilmeans.transforms.rounds.executor import StageCosts
 
@@ -86,7 +85,7 @@ def dry_offline(config: JobConfig) -> str:
     load_peer_certificates(settings)
     check_listen_address(config)
     chosen, _ = engine_selection.engines_by_own_costs(config, keep=False)
-    plan = traced_job(config, chosen)
+    plan = store_jobs(config, chosen)
     maker = config.dealer or f"themselves ({config.provider})"
     lines = [f"store {config.required_triples.store!r}, made by {maker} for {', '.join(config.parties)}"]
     if engine_selection.has_auto_engine(config):
@@ -135,12 +134,12 @@ def run_offline(config: JobConfig) -> Manifest:
     if heard is not None and farewell_received(config):
         delete_dealer_seeds(config)
         chosen = agree_on_engines(config, terms, heard)
-        return manifest_of(config, traced_job(config, chosen), chosen)
+        return manifest_of(config, store_jobs(config, chosen), chosen)
     with open_session(config) as exchange:
         check, timeout = partial(_refuse_lost_store, exchange, run), config.exchange.timeout_s
         heard = exchange_terms(exchange, config.party, config.run, terms, config.run_folder, timeout, check)
         chosen = agree_on_engines(config, terms, heard)
-        plan = traced_job(config, chosen)
+        plan = store_jobs(config, chosen)
         manifest = manifest_of(config, plan, chosen)
         part = _make if config.provider != "dealer" else _deal if config.party == config.dealer else _receive
         costs = RunReport(config.run_folder)
@@ -185,7 +184,7 @@ def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     return terms
 
 
-def _extra_timeout_s(config: JobConfig, plan: TracedJob, manifest: Manifest) -> float:
+def _extra_timeout_s(config: JobConfig, plan: StoreJobs, manifest: Manifest) -> float:
     """Extra seconds that a peer may take to make its ciphertexts and, without a dealer, the last of its places."""
     steps = kmeans_steps(config, manifest.engines)
     extra = 2 * manifest.runs * manifest.iterations * steps.engines.extra_timeout_s(steps.layout)
@@ -196,7 +195,7 @@ def _extra_timeout_s(config: JobConfig, plan: TracedJob, manifest: Manifest) -> 
     return extra + ot_store.StoreMaking(config, plan, manifest).timeout - config.exchange.timeout_s
 
 
-def manifest_of(config: JobConfig, plan: TracedJob, chosen: ChosenEngines) -> Manifest:
+def manifest_of(config: JobConfig, plan: StoreJobs, chosen: ChosenEngines) -> Manifest:
     """The manifest of the configured store."""
     wanted = config.required_triples
     return Manifest(
@@ -212,19 +211,19 @@ def _terms(config: JobConfig, work: str, keep: bool = True) -> dict[str, Terms]:
     return dict.fromkeys(config.peers, Terms(agreed, engine_selection.announced_costs(config, keep)))
 
 
-def _deal(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+def _deal(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
     dealer.send_seeds(exchange, config)
     _over_shards(config, plan, manifest, DealShards(config, plan, manifest.store), f"store {manifest.store!r}")
 
 
-def _receive(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+def _receive(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
     store = TripleStore.create(config.store_folder, manifest, dealer.receive_seed(exchange, config))
     _over_shards(config, plan, manifest, ReceiveShards(config, plan, manifest), f"store {manifest.store!r}")
     _make_ciphertexts(exchange, config, plan, manifest)
     store.complete()
 
 
-def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+def _make(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
     """Make the store with the other parties, who do the same."""
     from veilmeans.transforms.offline import ot_store  # imports numba: a dealer's store goes without
 
@@ -248,7 +247,7 @@ def _make(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Mani
     making.discard()
 
 
-def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
     """Make this party's ciphertexts, where an engine needs some."""
     cipher = kmeans_steps(config, manifest.engines).engines.cipher
     if cipher is not None:
@@ -257,9 +256,9 @@ def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: TracedJob, ma
         _over_shards(config, plan, manifest, MakeCiphertexts(config, plan, manifest), what)
 
 
-def _over_shards(config: JobConfig, plan: TracedJob, manifest: Manifest, work: StoreWork, what: str) -> None:
+def _over_shards(config: JobConfig, plan: StoreJobs, manifest: Manifest, work: StoreWork, what: str) -> None:
     """Work on the shards of all iterations of all runs of the store."""
-    shards = list(product(range(manifest.runs), plan.store_iterations(manifest.iterations), range(plan.store_shards)))
+    shards = plan.places(manifest.runs, manifest.iterations)
     start = time.perf_counter()
     with counting_shards(what, len(shards)):
         stages = run_store_work(config, kmeans_steps(config, manifest.engines), work, shards)

@@ -1,7 +1,7 @@
 """The job `veilmeans predict`: assign new rows to the clusters of a trained model, whose centroids stay shares.
 
-prepare, as the model's rows were ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ shares of the model ─▶ operands,
-distance, assign ─▶ reveal. A run of its own, and safe to rerun: it resumes where it stopped.
+[align] ─▶ prepare, as the model's rows were ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ shares of the model
+─▶ operands, distance, assign ─▶ reveal. A run of its own, and safe to rerun: it resumes where it stopped.
 """
 
 import logging
@@ -11,6 +11,7 @@ from pathlib import Path
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
+from veilmeans.pipelines.align import align_missing
 from veilmeans.pipelines.offline import make_missing_store
 from veilmeans.pipelines.reporting.progress import RunProgress
 from veilmeans.pipelines.session.execution import run_prediction
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def run_predict(config: JobConfig) -> Path:
     """Take part in a prediction; return the folder with the results. The model is read, and never changed."""
-    return run_kmeans(config, True, make_missing_store, _assign)
+    return run_kmeans(align_missing(config), True, make_missing_store, _assign)
 
 
 def _assign(_exchange: Exchange, ready: CheckedRun, job: PartyJob, _data: EncodedData, report: RunReport) -> int:

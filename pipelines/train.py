@@ -1,7 +1,7 @@
 """The job `veilmeans train`: one party's side of K-means, end to end. Safe to rerun: it resumes where it stopped.
 
-prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++] ─▶ iterations, each
-with a checkpoint ─▶ [best start, final assignment, outliers, inertia] ─▶ reveal
+[align] ─▶ prepare ─▶ [offline] ─▶ handshake ─▶ claim triples ─▶ [aggregate scale] ─▶ operands ─▶ [k-means++]
+─▶ iterations, each with a checkpoint ─▶ [best start, final assignment, outliers, inertia] ─▶ reveal
 """
 
 import logging
@@ -12,6 +12,7 @@ from pathlib import Path
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
+from veilmeans.pipelines.align import align_missing
 from veilmeans.pipelines.offline import make_missing_store
 from veilmeans.pipelines.reporting.progress import RunProgress
 from veilmeans.pipelines.session.execution import run_description, run_iterations
@@ -45,9 +46,10 @@ log = logging.getLogger(__name__)
 def run_train(config: JobConfig) -> Path:
     """Take part in a training; return the folder with the results.
 
-    Where no dealer makes the triple store, the parties make it first, if there is none yet.
+    First, if it was not done before, the parties align their rows, where `align` asks for it, and make the triple
+    store, where no dealer does.
     """
-    return run_kmeans(config, False, make_missing_store, _train)
+    return run_kmeans(align_missing(config), False, make_missing_store, train_iterations)
 
 
 def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
@@ -74,7 +76,9 @@ def _begin(ready: CheckedRun, job: PartyJob, prepared: EncodedData) -> None:
     drop_seeds(context)
 
 
-def _train(exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport) -> int:
+def train_iterations(
+    exchange: Exchange, ready: CheckedRun, job: PartyJob, prepared: EncodedData, report: RunReport
+) -> int:
     """Run iterations, some at a time, until the run has stopped; return the number of iterations."""
     _begin(ready, job, prepared)
     config, limit = ready.config, ready.job.max_iter

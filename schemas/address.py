@@ -8,6 +8,7 @@ from veilmeans.schemas.errors import ConfigError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 NAME_RULE = "1 to 80 letters, digits, dots, dashes or underscores, beginning with a letter or digit"
 STORE_RUN = "store-"  # begins the name of the run in which a triple store is made
+ALIGN_RUN = "align-"  # begins the name of the run in which rows are aligned
 
 
 def checked_name(what: str, name: str) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from veilmeans.schemas.address import STORE_RUN
+from veilmeans.schemas.address import ALIGN_RUN, STORE_RUN, checked_name
 from veilmeans.schemas.config_fields import (
     AGREED_BY_ALL,
     AGREED_IN_RUNS,
@@ -29,9 +29,9 @@ from veilmeans.schemas.config_fields import (
     map_paths,
 )
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
+from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, KMeansConfig, Swept, section_or_none
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import RunFolder, StorageFolder, StoreFolder
+from veilmeans.schemas.run_folder import AlignmentFolder, RunFolder, StorageFolder, StoreFolder
 
 
 def _host_and_port(value: str) -> str:
@@ -132,6 +132,7 @@ class TriplesConfig(ConfigSection):
 
 _AGREED_RUN_NAME = Agreed(("reveal",))
 """Other handshakes need not compare it: the run names their messages. An opening has a name of its own."""
+_AGREED_PARTIES = replace(AGREED_BY_ALL, commands=(*AGREED_BY_ALL.commands, "align"), of_model=True)
 _IN_MEMORY = 1 << 21  # largest number of rows whose states are kept in memory
 
 
@@ -141,7 +142,7 @@ class JobConfig(ConfigSection):
     party: Annotated[Name, CONNECTION] = Field(description="our name, as in our certificate")
     run: Annotated[Name, _AGREED_RUN_NAME]
     """the run's name; a new one for new data or a new configuration"""
-    parties: Annotated[NameList, replace(AGREED_BY_ALL, of_model=True)] = Field(min_length=2)
+    parties: Annotated[NameList, _AGREED_PARTIES] = Field(min_length=2)
     """all parties, in one order"""
     dealer: Annotated[Name | None, AGREED_BY_ALL] = None
     """who deals correlated randomness and never sees data"""
@@ -161,13 +162,15 @@ class JobConfig(ConfigSection):
     link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
     triples: TriplesConfig | None = None
+    align: Annotated[AlignConfig | None, BeforeValidator(section_or_none)] = None
+    """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""
     kmeans: KMeansConfig | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
-        for prefix, command in ((STORE_RUN, "offline"), ("open-", "reveal")):
+        for prefix, command in ((STORE_RUN, "offline"), (ALIGN_RUN, "align"), ("open-", "reveal")):
             if self.run.startswith(prefix):
                 raise ValueError(f"run: must not begin with '{prefix}', which names the runs of `veilmeans {command}`")
         if self.dealer in self.parties:
@@ -195,6 +198,7 @@ class JobConfig(ConfigSection):
             return
         if job.predict is not None and job.predict.model == self.run:
             raise ValueError("kmeans.predict.model: must differ from run, which is the prediction's own name")
+        self._check_align(job)
         for field, value in (("rows", job.rows), ("features", job.features)):
             if isinstance(value, dict) and set(value) != set(self.parties):
                 raise ValueError(f"kmeans.{field}: must name exactly {', '.join(self.parties)}")
@@ -204,6 +208,20 @@ class JobConfig(ConfigSection):
             strangers = set(names) - set(self.parties)
             if strangers:
                 raise ValueError(f"kmeans.{field}: {min(strangers)!r} is not one of the parties")
+
+    def _check_align(self, job: KMeansConfig) -> None:
+        if self.align is None:
+            if job.rows is None:
+                raise ValueError("kmeans.rows: needed, unless align is true: then it is the number of common rows")
+            return
+        if not job.vertical:
+            raise ValueError("align: only for layout vertical; horizontally each party has rows of its own, unaligned")
+        if job.id is None and self.party in self.parties:
+            raise ValueError("align: needs kmeans.id, our column with the rows' ids")
+        if self.align.reveal == "size" and len(self.parties) > 2:
+            raise ValueError("align.reveal: size is for two parties; among more, sizes of pairs would show too much")
+        if len(self.alignment) > 74:
+            raise ValueError("align.name: needed, because the run's name has more than 74 characters")
 
     def _check_exchange(self) -> None:
         if self.exchange.kind == "gateway":
@@ -253,6 +271,16 @@ class JobConfig(ConfigSection):
         return self.storage_folder.store(self.required_triples.store)
 
     @property
+    def alignment(self) -> str:
+        """The alignment's name."""
+        return (self.align.name if self.align else None) or self.run
+
+    @property
+    def alignment_folder(self) -> AlignmentFolder:
+        """This party's rows as they were aligned, and what it keeps until then."""
+        return self.storage_folder.alignment(self.alignment)
+
+    @property
     def required_triples(self) -> TriplesConfig:
         """The section `triples`; a ConfigError if the configuration has none."""
         if self.triples is None:
@@ -280,8 +308,28 @@ class JobConfig(ConfigSection):
     def declared_shape(self) -> tuple[int, int]:
         """This party's number of rows and of columns, by kmeans.rows and kmeans.features."""
         job = self.required_kmeans
-        rows, features = (value[self.party] if isinstance(value, dict) else value for value in (job.rows, job.features))
+        counts = (job.required_rows, job.features)
+        rows, features = (value[self.party] if isinstance(value, dict) else value for value in counts)
         return rows, features
+
+    def swept(self) -> "dict[int, JobConfig]":
+        """The trainings of a sweep by their number of clusters: runs of their own, with one triple store."""
+        job = self.required_kmeans
+        names = {k: f"{self.run}.k{k}" for k in job.sweep or ()}
+        changes = {k: {"run": checked_name("run", name), "kmeans": job.with_clusters(k)} for k, name in names.items()}
+        return {k: self.model_copy(update=change) for k, change in changes.items()}
+
+    def sweeping(self, clusters: str | None) -> "JobConfig":
+        """The same configuration for a sweep over numbers of clusters, such as "2-10"; None: as configured."""
+        if clusters is None:
+            return self
+        job = self.required_kmeans
+        try:
+            numbers = TypeAdapter(Swept).validate_python(clusters)
+            swept = KMeansConfig.model_validate({**job.model_dump(), "sweep": numbers, "clusters": numbers[-1]})
+        except ValidationError as error:
+            raise ConfigError(f"--clusters {clusters}: {first_mistake(error)}") from None
+        return self.model_copy(update={"kmeans": swept})
 
     def online(self) -> "JobConfig":
         """The same configuration without the dealer, which takes no part in a run: its certificate is not pinned."""
@@ -292,12 +340,30 @@ class JobConfig(ConfigSection):
         """The same configuration for making the store, whose name takes the run's place in every address."""
         return self.model_copy(update={"run": f"{STORE_RUN}{self.required_triples.store}"})
 
+    def aligning(self) -> "JobConfig":
+        """The same configuration for aligning rows; the alignment's name takes the run's place in every address."""
+        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}"})
+
+    def with_aligned_rows(self, data: Path, rows: int) -> "JobConfig":
+        """The same configuration whose data are the rows that all parties have; fails if the job needs more rows."""
+        job = self.required_kmeans
+        if job.rows not in (None, rows):
+            raise ConfigError(
+                f"kmeans.rows is {job.rows:,} and {rows:,} rows are common to all parties: leave it out, or set it so"
+            )
+        try:
+            kmeans = KMeansConfig.model_validate({**job.model_dump(), "rows": rows, "data": str(data)})
+        except ValidationError as error:
+            raise ConfigError(f"with {rows:,} common rows: kmeans.{first_mistake(error)}") from None
+        align = (self.align or AlignConfig()).model_copy(update={"name": self.alignment})
+        return self.model_copy(update={"kmeans": kmeans, "align": align})
+
     @property
     def scratch_root(self) -> str:
         """The place of states between stages: "value", "memory/<party>", or a folder."""
         state = self.beam.state
         if state == "auto":
-            few_rows = self.kmeans is None or self.kmeans.total_rows <= _IN_MEMORY
+            few_rows = self.kmeans is None or self.kmeans.rows is None or self.kmeans.total_rows <= _IN_MEMORY
             state = "memory" if few_rows and self.beam.in_one_process else "scratch"
         if state == "scratch":
             return self.scratch or str(self.storage_folder.scratch)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from veilmeans.schemas.address import NAME, NAME_RULE
 
-Command = Literal["offline", "train", "predict", "reveal"]  # the commands that begin with a handshake
+Command = Literal["offline", "align", "train", "predict", "reveal"]  # the commands that begin with a handshake
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Agreed:
 
 
 AGREED_BY_ALL = Agreed(("offline", "train", "predict", "reveal"))  # also the dealer must have it
+AGREED_IN_ALIGNMENT = Agreed(("align",))
 AGREED_OFFLINE = Agreed(("offline",))
 AGREED_IN_RUNS = Agreed(("train", "predict"))
 AGREED_IN_TRAINING = Agreed(("train",))

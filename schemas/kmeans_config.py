@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from veilmeans.schemas.config_fields import (
+    AGREED_IN_ALIGNMENT,
     AGREED_IN_PREDICTION,
     AGREED_IN_RUNS,
     AGREED_IN_TRAINING,
@@ -17,6 +18,7 @@ from veilmeans.schemas.config_fields import (
     ConfigSection,
     Name,
 )
+from veilmeans.schemas.errors import ConfigError
 
 
 def _refuse_duplicates(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -38,10 +40,33 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
+def _as_numbers(value: object) -> object:
+    """Numbers of clusters as a list; also ranges and lists as text, such as "2-10" or "2, 4-6"."""
+    if not isinstance(value, str):
+        return value
+    numbers: list[int] = []
+    for part in value.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.strip().isdecimal() and last.strip().isdecimal()):
+            raise ValueError(f"{value!r} is no range of numbers of clusters, such as 2-10")
+        numbers += range(int(first), int(last) + 1)
+    return numbers
+
+
+def _check_swept(value: tuple[int, ...]) -> tuple[int, ...]:
+    if not value or list(value) != sorted(set(value)) or not 1 <= value[0] <= value[-1] <= MOST_CLUSTERS:
+        raise ValueError(f"must be ascending numbers of clusters, from 1 to {MOST_CLUSTERS:,}")
+    return value
+
+
 Category = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
 Counts = Annotated[int | dict[str, int], AfterValidator(_refuse_below_one)]
 """One number, or one for each party."""
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST_CLUSTERS = 1024
+Swept = Annotated[tuple[int, ...], BeforeValidator(_as_numbers), AfterValidator(_check_swept)]
+"""The numbers of clusters that a sweep tries."""
 MOST_CLUSTERS_BY_PAIRS = 8
 """Assignment by all pairs needs twice as much correlated randomness with each further cluster."""
 
@@ -190,12 +215,38 @@ class PredictConfig(ConfigSection):
     """a new value beyond the margin; clip: it is clipped to the margin's end"""
 
 
+class AlignConfig(ConfigSection):
+    """The private alignment of rows by kmeans.id: all parties' tables are reduced to the ids that all of them have.
+
+    Each party learns which of its own ids are common, how many, and how many ids every party has; nothing else.
+    """
+
+    name: Annotated[Name, Field(max_length=74)] | None = None
+    """the alignment's name; runs with the same name use the same aligned rows; a new one for new data; default: the
+    run's name"""
+    reveal: Annotated[Literal["ids", "size"], AGREED_IN_ALIGNMENT] = "ids"
+    """size, for two parties: only the number of common ids is computed and shown; to match them, all then set ids"""
+    case: Annotated[Literal["keep", "lower"], AGREED_IN_ALIGNMENT] = "keep"
+    """lower: ids that differ in upper and lower case are the same. Ids are always trimmed, in Unicode's form NFC, and
+    integers are written in decimal digits"""
+    duplicates: Literal["error", "first"] = "error"
+    """several of our rows have the same id; first: the first of them counts, the others are left out"""
+    missing: Literal["error", "drop"] = "error"
+    """one of our rows has no id; drop: it is left out"""
+
+
+def section_or_none(value: object) -> object:
+    """`true` is a section with its defaults, `false` none."""
+    return {} if value is True else None if value is False else value
+
+
 class KMeansConfig(ConfigSection):
     """K-means over all parties' rows or columns. The fields before layout are about this party's own data."""
 
     data: Annotated[str | None, PATH] = None
     """our data: a Parquet, CSV, Arrow IPC, .npz or svmlight file, or a glob, on any Beam filesystem"""
-    id: str | None = Field(None, description="our column with the rows' ids (vertical: same ids in the same order)")
+    id: str | None = None
+    """our column with the rows' ids (vertical: the same ids in the same order at all parties, unless align is set)"""
     columns: Annotated[tuple[str, ...], AfterValidator(_refuse_duplicates)] = ()
     """our columns, in order; default: all but the id; of .npz and svmlight files, whose columns have no names, numbers
     from 0 and ranges of them ("7", "0-61"), ascending"""
@@ -211,11 +262,15 @@ class KMeansConfig(ConfigSection):
     their columns are 0"""
     layout: Annotated[Literal["vertical", "horizontal"], PART_OF_MODEL]
     """vertical: same rows, each party its own columns; horizontal: same columns, each its own rows"""
-    rows: Annotated[Counts, AGREED_IN_RUNS]
-    """number of rows; vertical: one number, horizontal: one for each party"""
+    rows: Annotated[Counts | None, AGREED_IN_RUNS] = None
+    """number of rows; vertical: one number, horizontal: one for each party; with align it may be left out: it is the
+    number of rows that all parties have"""
     features: Annotated[Counts, PART_OF_MODEL]
     """number of encoded columns; vertical: one for each party, horizontal: one number"""
-    clusters: Annotated[int, PART_OF_MODEL] = Field(ge=1, le=1024, description="number of clusters, k")
+    clusters: Annotated[int, PART_OF_MODEL] = Field(ge=1, le=MOST_CLUSTERS, description="number of clusters, k")
+    sweep: Annotated[Swept | None, Agreed(("offline", "train"))] = None
+    """none: a training with `clusters`; else `veilmeans sweep` trains once with each of these numbers of clusters, such
+    as 2-10, with one triple store and one agreement; `clusters` is the largest of them; --clusters sets both"""
     max_iter: Annotated[int, AGREED_IN_TRAINING] = Field(10, ge=1, description="largest number of iterations")
     tol: Annotated[NonNegative, AGREED_IN_TRAINING] = 1e-4
     """stop when the squared movement of all centroids is below this in sum; 0: never stop early, and nothing is opened
@@ -256,7 +311,7 @@ class KMeansConfig(ConfigSection):
             ("rows", self.rows, self.vertical),
             ("features", self.features, not self.vertical),
         ):
-            if isinstance(value, int) != common:
+            if value is not None and isinstance(value, int) != common:
                 raise ValueError(f"{field}: must be one number{'' if common else ' for each party'}")
         if self.vertical and self.normalise.aggregate:
             raise ValueError("normalise.aggregate: only for layout horizontal; a vertical column has one owner")
@@ -272,6 +327,7 @@ class KMeansConfig(ConfigSection):
             if self.predict is not None and getattr(self.reveal, what):
                 raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
         self._check_outliers()
+        self._check_sweep()
         return self
 
     @property
@@ -287,7 +343,15 @@ class KMeansConfig(ConfigSection):
     @property
     def total_rows(self) -> int:
         """The number of rows of all parties together."""
-        return self.rows if isinstance(self.rows, int) else sum(self.rows.values())
+        rows = self.required_rows
+        return rows if isinstance(rows, int) else sum(rows.values())
+
+    @property
+    def required_rows(self) -> int | dict[str, int]:
+        """The number of rows; a ConfigError while nobody knows how many are common."""
+        if self.rows is None:
+            raise ConfigError("the number of rows is known when they are aligned: run `veilmeans align` first")
+        return self.rows
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -354,7 +418,7 @@ class KMeansConfig(ConfigSection):
         for party in self.reveal.explanations:
             if party not in self.reveal.outliers:
                 raise ValueError(f"reveal.explanations: {party!r} must be in reveal.outliers, too, to know their rows")
-        if self.outliers is not None and self.outliers.of(self.total_rows) >= self.total_rows:
+        if self.outliers is not None and self.rows and self.outliers.of(self.total_rows) >= self.total_rows:
             raise ValueError(f"outliers.count: must be below the number of rows, {self.total_rows:,}")
         if not self.final_assignment and (self.reveal.scores or self.outliers is not None):
             raise ValueError("final_assignment: must be true, because scores and outliers are by the final centroids")
@@ -363,16 +427,32 @@ class KMeansConfig(ConfigSection):
         if self.starts > 1 and self.trims:
             raise ValueError("starts: must be 1, because centroids are no means with outliers.during_training")
 
+    def _check_sweep(self) -> None:
+        if self.sweep is None:
+            return
+        if self.predict is not None:
+            raise ValueError("sweep: must be none, because a prediction has the clusters of its model")
+        if self.clusters != self.sweep[-1]:
+            raise ValueError(f"clusters: must be {self.sweep[-1]:,}, the largest number in sweep")
+        if self.init.indices is not None:
+            raise ValueError("init.indices: must be none, because a sweep has several numbers of clusters")
+
+    def with_clusters(self, clusters: int) -> "KMeansConfig":
+        """The same job with so many clusters, and no sweep."""
+        return self.model_copy(update={"clusters": clusters, "sweep": None})
+
     def _check_init(self) -> None:
-        total, indices = self.total_rows, self.init.indices
+        indices = self.init.indices
         if self.starts > 1 and indices is not None:
             raise ValueError("starts: must be 1, because init.indices names the rows of one start")
         if self.starts > 1 and not self.final_assignment:
             raise ValueError("final_assignment: must be true, because rows are assigned to the best of several starts")
+        if indices is not None and len(indices) != self.clusters:
+            raise ValueError(f"init.indices: {len(indices):,} rows for {self.clusters:,} clusters")
+        if self.rows is None:
+            return
+        total = self.total_rows
         if self.clusters > total:
             raise ValueError(f"clusters: {self.clusters:,} clusters of {total:,} rows are not possible")
-        if indices is not None:
-            if len(indices) != self.clusters:
-                raise ValueError(f"init.indices: {len(indices):,} rows for {self.clusters:,} clusters")
-            if max(indices) >= total:
-                raise ValueError(f"init.indices: row {max(indices):,} of {total:,}; rows are counted from 0")
+        if indices is not None and max(indices) >= total:
+            raise ValueError(f"init.indices: row {max(indices):,} of {total:,}; rows are counted from 0")

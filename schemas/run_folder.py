@@ -3,6 +3,7 @@
   storage/
     runs/RUN/         RunFolder      what one run keeps: agreements, checkpoints, results, the report
     triples/STORE/    StoreFolder    a triple store: correlations, keys, and the claims of runs
+    aligned/NAME/     AlignmentFolder  this party's rows in the order that all parties agreed on
     prepared/         PreparedData   encoded shards of this party's data
     inbox/                           messages of peers, by run (`schemas.message.MessageKey.path`)
     scratch/                         states of shards between stages (`beam.state: scratch`)
@@ -62,6 +63,10 @@ class StorageFolder(Folder):
     def store(self, name: str) -> "StoreFolder":
         """The folder of the triple store `name`."""
         return StoreFolder(self.stores / name)
+
+    def alignment(self, name: str) -> "AlignmentFolder":
+        """The folder of the alignment `name`."""
+        return AlignmentFolder(self.path / "aligned" / name)
 
     @property
     def prepared(self) -> "PreparedData":
@@ -124,6 +129,8 @@ class RunFolder(Folder):
     explanations = _Name("explanations.parquet")  # the columns' parts of outliers' scores, if they were opened
     centroids = _Name("centroids.parquet")  # the centroids in original units, if they were opened to this party
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
+    sweep = _Name("sweep.json")  # of a sweep: its trainings, and what was opened of them to this party
+    sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
     farewell = _Name("farewell")  # a mark: every party has what it needs, so nobody has to send again
@@ -192,6 +199,45 @@ class MakingFolder(Folder):
     def ended(self, number: int) -> Path:
         """A mark: pass `number` over all places has ended, and the peers have its messages."""
         return self.path / f"pass-{number}.ended"
+
+
+class AlignmentFolder(Folder):
+    """This party's rows whose ids all parties have, and what it keeps while they are found."""
+
+    manifest = _Name("manifest.json")  # number of rows, file and digest of the order; written last
+    making = _Name("making")  # the folder of what is needed until the rows are aligned; then it is deleted
+
+    def data(self, ending: str) -> Path:
+        """The rows in the agreed order, with all their columns."""
+        return self.path / f"rows{ending}"
+
+    @property
+    def secret(self) -> Path:
+        """The seed of this party's secrets, and its contribution to the session's nonce (0600)."""
+        return self.making / "secret"
+
+    @property
+    def setup(self) -> Path:
+        """The nonce and this party's part of the base OTs; written when the set-up is complete."""
+        return self.making / "setup.arrow"
+
+    @property
+    def ids(self) -> Path:
+        """The folder of hashed ids, by parts of their hash, as they were read."""
+        return self.making / "ids"
+
+    @property
+    def shards(self) -> Path:
+        """The folder of ids hashed under the job's key, by shard."""
+        return self.making / "shards"
+
+    def shard(self, kind: str, shard: int) -> Path:
+        """The arrays that are kept of a shard, by their kind: "base", "vole", "outputs" or "order"."""
+        return self.making / kind / f"{shard}.arrow"
+
+    def ended(self, number: int) -> Path:
+        """A mark: pass `number` over all shards has ended, and the peers have its messages."""
+        return self.making / f"pass-{number}.ended"
 
 
 class PreparedData(Folder):

@@ -7,9 +7,12 @@ import typer
 
 from veilmeans.pipelines.cli.app import BEAM_FLAGS, EXIT_CODES, Config, DryRun, app
 from veilmeans.pipelines.reporting.terminal import Terminal
+from veilmeans.pipelines.session.aligned_config import load_aligned_config, with_alignment
 from veilmeans.schemas.config import JobConfig, load_config
 
 _JSON_HELP = "write the plan as JSON to this file, too (-: print only JSON)"
+_CLUSTERS_HELP = "of a sweep: numbers of clusters, such as 2-10 or 2,4,8; default: kmeans.sweep"
+Clusters = Annotated[str | None, typer.Option("--clusters", help=_CLUSTERS_HELP)]
 _COMPARE_HELP = "compare with a run's report (the run's name; .: the configured run)"
 
 
@@ -20,7 +23,7 @@ def inspect(config: Config) -> None:
     Columns, encoding, ranges and scaling are printed on this terminal; nothing is sent. The last lines are the commands
     that make all members' configurations fit the data.
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config)
     from veilmeans.pipelines.configure.config_advice import advise
     from veilmeans.pipelines.configure.data_summary import show_data
 
@@ -34,13 +37,14 @@ def plan(
     config: Config,
     json_file: Annotated[str | None, typer.Option("--json", help=_JSON_HELP)] = None,
     compare: Annotated[str | None, typer.Option(help=_COMPARE_HELP)] = None,
+    clusters: Clusters = None,
 ) -> None:
     """Show the steps, bytes, disk and time of a run before it starts.
 
     The plan follows from the configuration alone: no data, no triple store, nothing is sent. It has rounds, bytes,
     triples, disk, time on a LAN and a WAN, and the engine of each product with the reason for it.
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config).sweeping(clusters)
     from veilmeans.pipelines.reporting.plan_table import run_plan
 
     run_plan(settings, json_file, compare)
@@ -55,13 +59,56 @@ def train(context: typer.Context, config: Config, dry_run: DryRun = False) -> No
     checkpoint after each iteration, and opens the results that kmeans.reveal names. Safe to rerun: it resumes where it
     stopped. Unknown flags go to Beam.
     """
-    settings = load_config(config).with_flags(context.args)
+    settings = load_aligned_config(config).with_flags(context.args)
     if dry_run:
         _show_plan(settings, predicts=False)
     else:
         from veilmeans.pipelines.train import run_train
 
         _print_results(config, settings, run_train(settings))
+
+
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def align(context: typer.Context, config: Config) -> None:
+    """Find the rows that all parties have, by their ids.
+
+    Vertical layout, with kmeans.id and `align: true`. Every party runs it at the same time. Each learns which of its
+    own ids all others have, and how many ids every party has; ids that are not common stay unknown. Its rows are
+    written in one agreed order, and `train` and all other commands use them. `train` does the same, if it was not done
+    before. Safe to rerun: it resumes where it stopped.
+    """
+    settings = load_config(config).with_flags(context.args)
+    from veilmeans.pipelines.align import describe, run_align
+
+    typer.echo(describe(settings, run_align(settings)))
+
+
+@app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
+def sweep(context: typer.Context, config: Config, clusters: Clusters = None, dry_run: DryRun = False) -> None:
+    """Train with several numbers of clusters, to choose one.
+
+    Every party runs it at the same time, with the same numbers. There is one handshake, and one triple store, which
+    the parties make if there is none (a dealer's is made by `veilmeans offline --clusters 2-10` before). Each training
+    is a run of its own, RUN.k5 with five clusters. The inertias are opened to the parties in kmeans.reveal.inertia,
+    and plotted in sweep.html. Safe to rerun: it resumes where it stopped. Unknown flags go to Beam.
+    """
+    settings = load_aligned_config(config).sweeping(clusters).with_flags(context.args)
+    from veilmeans.pipelines.reporting.html_report import write_report
+    from veilmeans.pipelines.reporting.sweep_report import show_sweep, write_sweep_page
+    from veilmeans.pipelines.sweep import check_sweep, run_sweep
+
+    check_sweep(settings)
+    if dry_run:
+        from veilmeans.pipelines.reporting.plan_table import run_plan
+
+        run_plan(settings, None, None)
+        return
+    run_sweep(settings)
+    settings = with_alignment(settings)
+    for part in settings.swept().values():
+        write_report(part, config.resolve().parent)
+    Terminal().print(show_sweep(settings))
+    typer.echo(f"report: {write_sweep_page(settings)}")
 
 
 @app.command()
@@ -76,9 +123,13 @@ def results(
     Sizes of the clusters, centroids, outliers, what explains them, and the paths of the result files, from this party's
     storage. Nothing is sent.
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config)
     from veilmeans.pipelines.reporting import results_table
+    from veilmeans.pipelines.reporting.sweep_report import is_sweep, show_sweep
 
+    if is_sweep(settings):
+        Terminal().print(show_sweep(settings))
+        return
     results_table.show_results(settings, Terminal())
     for file, write in (
         (csv, results_table.write_assignments_csv),
@@ -92,14 +143,14 @@ def results(
 
 
 @app.command(context_settings=BEAM_FLAGS, epilog=EXIT_CODES)
-def offline(context: typer.Context, config: Config, dry_run: DryRun = False) -> None:
+def offline(context: typer.Context, config: Config, clusters: Clusters = None, dry_run: DryRun = False) -> None:
     """Make the triple store of a run ahead of time; with a dealer, always.
 
     Every party and the dealer, if there is one, run it at the same time. It depends on shapes and never on data.
     Without a dealer `train` and `predict` do the same, if it was not done before. Safe to rerun: it resumes where it
     stopped. Unknown flags go to Beam.
     """
-    settings = load_config(config).with_flags(context.args)
+    settings = load_aligned_config(config).sweeping(clusters).with_flags(context.args)
     from veilmeans.pipelines.offline import dry_offline, run_offline
 
     if dry_run:
@@ -119,7 +170,7 @@ def predict(context: typer.Context, config: Config, dry_run: DryRun = False) -> 
     stay shares; the rows' clusters are opened to the parties in kmeans.reveal.assignments. Safe to rerun: it resumes
     where it stopped.
     """
-    settings = load_config(config).with_flags(context.args)
+    settings = load_aligned_config(config).with_flags(context.args)
     if dry_run:
         _show_plan(settings, predicts=True)
     else:
@@ -139,7 +190,7 @@ def _show_plan(settings: JobConfig, predicts: bool) -> None:
 
 def _print_results(config: Path, settings: JobConfig, folder: Path) -> None:
     typer.echo(f"results: {folder}; `veilmeans results --config {config}` shows them")
-    _print_report(config, settings)
+    _print_report(config, with_alignment(settings))
 
 
 def _print_report(config: Path, settings: JobConfig) -> None:
@@ -155,7 +206,7 @@ def reveal(context: typer.Context, config: Config, dry_run: DryRun = False) -> N
     Set kmeans.reveal to the new policy at every party; then every party runs this command at the same time. Results
     are opened only if the policies are the same.
     """
-    settings = load_config(config).with_flags(context.args)
+    settings = load_aligned_config(config).with_flags(context.args)
     from veilmeans.pipelines.reveal import dry_reveal, run_reveal
 
     if dry_run:
@@ -172,7 +223,7 @@ def prepare(config: Config, dry_run: DryRun = False) -> None:
 
     Run it early to find mistakes in large data. Encoded shards are kept for `train`. Nothing is sent.
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config)
     from veilmeans.pipelines.prepare import dry_prepare, prepare_data
 
     typer.echo((dry_prepare if dry_run else prepare_data)(settings))
@@ -184,7 +235,7 @@ def status(config: Config) -> None:
 
     It reads this party's own files. Nothing is sent.
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config)
     from veilmeans.pipelines.reporting.status import show_status
 
     Terminal().print(show_status(settings))
@@ -197,7 +248,7 @@ def report(config: Config, dry_run: DryRun = False) -> None:
     Costs, stages, and which results were opened to whom, from this party's own files. `train`, `predict` and `reveal`
     write it, too.
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config)
     if dry_run:
         from veilmeans.pipelines.reporting.html_report import report_page
 
@@ -214,7 +265,7 @@ def gateway(config: Config, dry_run: DryRun = False) -> None:
     Needed where workers are many or come and go (Flink, Dataflow): set `gateway: separate` in the configuration. It
     runs until it is interrupted (Ctrl-C or SIGTERM).
     """
-    settings = load_config(config)
+    settings = load_aligned_config(config)
     from veilmeans.pipelines.gateway import dry_gateway, run_gateway
 
     if dry_run:

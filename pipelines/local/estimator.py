@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.local import party_frames
+from veilmeans.pipelines.local.opened_distances import own_squared_distances
 from veilmeans.pipelines.local.party_frames import PartyFrame, PartyFrames, is_frame, split_frame
 from veilmeans.pipelines.local.party_processes import CONFIG, TrialFolder, run_parties
 from veilmeans.pipelines.local.trial_configs import RUN, write_trial_prediction, write_trial_training
 from veilmeans.schemas.arrays import Real
+from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError, InputError, StorageError
 from veilmeans.schemas.run_folder import RunFolder, StorageFolder
 
@@ -72,7 +74,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     products : "auto", "beaver" or "he", for all parties or in a mapping, as `kmeans.products` in a configuration.
     outliers : number of outliers to find, or their fraction of the rows; None: none.
     trim : True: in each iteration outliers do not move the centroids (k-means--); `inertia_` is then not computed.
-    scores : True: open each row's squared distance to its centroid, which `score_samples` needs.
+    scores : True: open each row's squared distance to its centroid; `score_samples`, `score` and `transform` need it.
     dealer : True: a dealer, in a process of its own, makes correlated randomness for the parties. False: they make it
         themselves.
     margin : how far out of the trained range `predict` accepts values, in multiples of the range's width.
@@ -148,17 +150,38 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         scores: Real = -self._read_column("scores", self._predict(X))
         return scores
 
+    @available_if(_opens_scores)  # type: ignore[untyped-decorator]
+    def score(self, X: Any, y: object = None) -> float:  # noqa: ARG002, N803
+        """Return, negated, the sum of the new rows' squared distances to their nearest centroids, normalised."""
+        return float(self.score_samples(X).sum())
+
+    @available_if(_opens_scores)  # type: ignore[untyped-decorator]
+    def transform(self, X: Any) -> Real:  # noqa: N803
+        """Return the distance of each new row to each centroid, in normalised units.
+
+        Each party adds the part of its own columns, from its own rows and the centroids that were opened to it.
+        """
+        run = self._write_prediction(X)
+        folder = self._trial_folder.path
+        parts = [own_squared_distances(load_config(folder / name / f"{run}.yaml")) for name in self.parties_]
+        distances: Real = np.sqrt(sum(parts) if self._vertical else np.concatenate(parts))
+        return distances
+
     def _predict(self, X: Any) -> str:  # noqa: N803
         """Run a prediction, and return the name of its run."""
+        run = self._write_prediction(X)
+        self._run(self._trial_folder.path, "predict", self.parties_, self._members, f"{run}.yaml")
+        return run
+
+    def _write_prediction(self, X: Any) -> str:  # noqa: N803
+        """Write the configurations and new data of a prediction, and return the name of its run."""
         check_is_fitted(self)
         with _as_value_errors():
             frames = self._prediction_frames(X)
             folder = self._trial_folder.path
             if not folder.exists():
                 raise StorageError("the parties' folders were removed with the estimator: set `folder` to keep them")
-            run = write_trial_prediction(folder, self._members, frames, self.margin)
-        self._run(folder, "predict", self.parties_, self._members, f"{run}.yaml")
-        return run
+            return write_trial_prediction(folder, self._members, frames, self.margin)
 
     def run_folder(self, party: str, run: str = RUN) -> Path:
         """Return the folder of a party's results, report and shares of a run."""

@@ -51,10 +51,10 @@ def plan_ahead(config: JobConfig) -> JobPlan:
     config = config.online()
     if config.party not in config.parties:
         raise ConfigError(f"{config.party} is the dealer: `veilmeans offline --dry-run` shows what it deals")
-    return _make_plan(config, _stored_engines(config))
+    return _make_plan(config, stored_engines(config))
 
 
-def _stored_engines(config: JobConfig) -> ChosenEngines | None:
+def stored_engines(config: JobConfig) -> ChosenEngines | None:
     """The engines of the triple store, if there is one and its engines are those that the configuration requests."""
     if config.triples is None:
         return None

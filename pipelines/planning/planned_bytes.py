@@ -26,7 +26,7 @@ from veilmeans.schemas.message import HEADER_SIZE
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.dealer import corrected_parts
-from veilmeans.transforms.offline.traced_job import JobStep, Needs, TracedJob
+from veilmeans.transforms.offline.traced_job import EqualPlaces, JobStep, Needs, StoreJobs, TracedJob
 from veilmeans.transforms.rounds.trace import StageTrace
 from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
 
@@ -56,16 +56,20 @@ def _group_equal_shards(traced: TracedJob, iterations: int) -> Iterator[tuple[in
             yield shards[0], -1, len(shards) * seeds
 
 
-def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePlan:
+def plan_offline(config: JobConfig, jobs: StoreJobs, party: int) -> OfflinePlan:
     """Plan the triple store of the party with this index. A shard for which nothing is dealt has an empty file."""
     runs, iterations = config.required_triples.runs, store_iterations(config)
-    groups = [(shard, at, runs * count) for shard, at, count in _group_equal_shards(traced, iterations)]
-    has_ciphertexts = any(traced.ciphertext_needs(shard, iteration) for shard, iteration, _ in groups)
-    store = None if config.provider == "dealer" else _made_store(config, traced, groups)
+    groups = [
+        EqualPlaces(job, shard, at, runs * count)
+        for job in map(jobs.of, range(len(config.swept()) or 1))
+        for shard, at, count in _group_equal_shards(job, iterations)
+    ]
+    has_ciphertexts = any(each.job.ciphertext_needs(each.shard, each.iteration) for each in groups)
+    store = None if config.provider == "dealer" else _made_store(config, groups)
     messages = received = ciphertexts = cipher_bytes = stored = 0
     triples: Counter[str] = Counter()
-    for shard, iteration, count in groups:
-        needs, made = traced.needs(shard, iteration), _ciphertext_spec(traced, shard, iteration, party)
+    for group in groups:
+        needs, made, count = group.needs, _ciphertext_spec(group, party), group.count
         triples += Counter({name: count * n for name, n in _count_triples(party, needs).items()})
         kept = _spec(corrected_parts(party, needs)) if store is None else store.stored(party, needs)
         messages += count * bool(kept)
@@ -78,11 +82,11 @@ def plan_offline(config: JobConfig, traced: TracedJob, party: int) -> OfflinePla
     return plan if store is None else store.planned(plan, party)
 
 
-def _made_store(config: JobConfig, traced: TracedJob, groups: list[tuple[int, int, int]]) -> "MadeStore":
+def _made_store(config: JobConfig, groups: list[EqualPlaces]) -> "MadeStore":
     """The store that the parties make themselves. Its import brings numba, which other plans do without."""
     from veilmeans.pipelines.planning.planned_ot import MadeStore
 
-    return MadeStore(config, traced, tuple(groups))
+    return MadeStore(config, tuple(groups))
 
 
 def _count_triples(party: int, needs: Needs) -> Counter[str]:
@@ -105,11 +109,11 @@ def _spec(parts: Mapping[str, CorrelationPart]) -> Spec:
     return tuple(ArraySpec(name, np.dtype(part.dtype).str, part.shape) for name, part in parts.items())
 
 
-def _ciphertext_spec(traced: TracedJob, shard: int, iteration: int, party: int) -> Spec:
-    """The ciphertexts that a party makes for one shard."""
+def _ciphertext_spec(group: EqualPlaces, party: int) -> Spec:
+    """The ciphertexts that a party makes for one place."""
     return tuple(
         ArraySpec(correction_name(stage, blinding.label), blinding.product.cipher.dtype.str, (blinding.count,))
-        for stage, blindings in traced.ciphertext_needs(shard, iteration).items()
+        for stage, blindings in group.job.ciphertext_needs(group.shard, group.iteration).items()
         for blinding in blindings
         if blinding.maker == party
     )

@@ -23,7 +23,7 @@ from veilmeans.transforms.offline import lattice_products
 from veilmeans.transforms.offline.lattice_products import placed_triples
 from veilmeans.transforms.offline.ot_places import OtPlace, correction_rounds, stored_parts
 from veilmeans.transforms.offline.ot_setup import OtSetup, Provider
-from veilmeans.transforms.offline.traced_job import Needs, TracedJob
+from veilmeans.transforms.offline.traced_job import EqualPlaces, Needs
 
 _BLOCK = 16  # bytes of a COT
 Message = tuple[str, int, int, int, Spec]
@@ -32,16 +32,15 @@ Message = tuple[str, int, int, int, Spec]
 
 @dataclass(frozen=True)
 class MadeStore:
-    """A store that parties make. `equal`: a shard, an iteration, and how many places of the store are equal to that."""
+    """A store that parties make. `equal`: its places, those with equal needs together."""
 
     config: JobConfig
-    traced: TracedJob
-    equal: tuple[tuple[int, int, int], ...]
+    equal: tuple[EqualPlaces, ...]
 
     @cached_property
     def setup(self) -> OtSetup:
         provider: Provider = "iknp" if self.config.provider == "iknp" else "ot"
-        return OtSetup(self.config.required_triples.store, sum(count for *_, count in self.equal), provider)
+        return OtSetup(self.config.required_triples.store, sum(each.count for each in self.equal), provider)
 
     def planned(self, plan: OfflinePlan, party: int) -> OfflinePlan:
         """Put the messages of one party in place of a dealer's."""
@@ -65,7 +64,7 @@ class MadeStore:
 
     def cots(self, party: int) -> int:
         """COTs that one party sends and receives in all places."""
-        places = ((self._place(shard, iteration), count) for shard, iteration, count in self.equal)
+        places = ((self._place(each), each.count) for each in self.equal)
         peers = self.parties - 1
         return sum(
             count * place.cots(chooser) * (peers if chooser == party else 1)
@@ -76,7 +75,7 @@ class MadeStore:
     def making_bytes(self, party: int) -> int:
         """Bytes of the files between passes: base COTs of all places, both ways, and one party's sides of all OTs."""
         base = 2 * _BLOCK * self.setup.places * self.setup.main.base if self.setup.provider == "ot" else 0
-        places = ((self._place(shard, iteration), count) for shard, iteration, count in self.equal)
+        places = ((self._place(each), each.count) for each in self.equal)
         sides = sum(
             count * _side_bytes(party, each) * (self.parties - 1 if each.chooser == party else 1)
             for place, count in places
@@ -98,24 +97,24 @@ class MadeStore:
         pairs = list(permutations(range(self.parties), 2))
         for name, spec in self.setup.message_specs().items():
             yield from ((name, *pair, 1, spec) for pair in pairs)
-        for shard, iteration, count in self.equal:
-            place = self._place(shard, iteration)
+        for each in self.equal:
+            place = self._place(each)
             for pair in pairs if place.requests else ():
-                yield from ((name, *pair, count, spec) for name, spec in place.message_specs(*pair))
-            yield from self._lattice("responses", shard, [iteration], count)
-            if iteration == 0:
-                yield from self._lattice("operands", shard, range(min(2, store_iterations(self.config))), count)
+                yield from ((name, *pair, each.count, spec) for name, spec in place.message_specs(*pair))
+            yield from self._lattice("responses", each, [each.iteration])
+            if each.iteration == 0:
+                yield from self._lattice("operands", each, range(min(2, store_iterations(self.config))))
 
-    def _lattice(self, name: str, shard: int, iterations: Iterable[int], count: int) -> Iterator[Message]:
+    def _lattice(self, name: str, places: EqualPlaces, iterations: Iterable[int]) -> Iterator[Message]:
         """One round of the matrix triples that a shard has in these iterations."""
-        triples = placed_triples({each: self.traced.needs(shard, each) for each in iterations})
+        triples = placed_triples({each: places.job.needs(places.shard, each) for each in iterations})
         for (round_name, sender, recipient), spec in lattice_products.message_specs(triples).items():
             if round_name == name:
-                yield name, sender, recipient, count, spec
+                yield name, sender, recipient, places.count, spec
 
-    def _place(self, shard: int, iteration: int) -> OtPlace:
-        needs = self.traced.needs(shard, iteration)
-        return OtPlace(self.setup, Address("", iteration, "", shard), needs, self.correction_rounds)
+    def _place(self, places: EqualPlaces) -> OtPlace:
+        address = Address("", places.iteration, "", places.shard)
+        return OtPlace(self.setup, address, places.needs, self.correction_rounds)
 
     @property
     def parties(self) -> int:
@@ -123,7 +122,7 @@ class MadeStore:
 
     @cached_property
     def correction_rounds(self) -> int:
-        return correction_rounds(self.traced.needs(shard, iteration) for shard, iteration, _ in self.equal)
+        return correction_rounds(each.needs for each in self.equal)
 
 
 def _stored_names(party: int, kind: Kind) -> list[str]:

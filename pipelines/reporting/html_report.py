@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from veilmeans.pipelines.reporting.cost_summary import (
 )
 from veilmeans.pipelines.reporting.disclosures import ANNOUNCED_COSTS, PUBLIC_KEY, Disclosure, disclosures
 from veilmeans.pipelines.reporting.redacted_config import redacted_config
-from veilmeans.pipelines.reporting.results_table import count_rows
+from veilmeans.pipelines.reporting.results_table import count_rows, count_scores
 from veilmeans.pipelines.reporting.step_graph import graph_rows
 from veilmeans.pipelines.session.kmeans_from_config import (
     kmeans_steps,
@@ -134,6 +135,7 @@ def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
         "files": _files(config.run_folder),
         "sizes": _cluster_sizes(facts),
         "contributions": _contributions(facts),
+        "histogram": _score_histogram(facts.config.run_folder),
         "disclosures": _disclosures(facts),
         "pipelines": _pipelines(online["iterations"]),
         "fingerprints": _fingerprints(config),
@@ -202,6 +204,17 @@ def _contributions(facts: RunFacts) -> list[tuple[str, str, Markup]]:
     return [
         (name, f"{part:.4g}", draw_bar([("computed", part)], largest, "", f"{name}: {part:.4g}"))
         for name, part in parts
+    ]
+
+
+def _score_histogram(folder: RunFolder) -> list[tuple[str, int, Markup]]:
+    """Range, rows and bar of each bin of the scores that were opened to this party."""
+    counts, edges = count_scores(folder)
+    bins = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
+    largest = float(max(counts, default=0))
+    return [
+        (name, count, draw_bar([("computed", float(count))], largest, "", f"score {name}: {count:,} rows"))
+        for name, count in zip(bins, counts, strict=True)
     ]
 
 

@@ -16,6 +16,7 @@ from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, SelectedEngine, Traffic
 from veilmeans.pipelines.planning.plan_vs_run import MEASURED_TIMES, PlanVsRun, StepTotals, compare_with_run
+from veilmeans.pipelines.planning.sweep_plan import SweepPlan, plan_sweep
 from veilmeans.pipelines.planning.units import format_number, format_seconds, format_size
 from veilmeans.pipelines.reporting.step_graph import graph_rows
 from veilmeans.pipelines.reporting.terminal import Terminal
@@ -29,13 +30,49 @@ _WHEN_OPENED = {"before": "before the first iteration", "iteration": "in each it
 
 def run_plan(config: JobConfig, json_file: str | None, run: str | None) -> None:
     """Print the plan, and write it as JSON to a file; print only JSON if the file is "-"."""
-    plan = plan_ahead(config) if run is None else compare_with_run(config, None if run == _CONFIGURED_RUN else run)
+    plan: JobPlan | PlanVsRun | SweepPlan
+    if config.required_kmeans.sweep is not None:
+        plan = plan_sweep(config)
+    else:
+        plan = plan_ahead(config) if run is None else compare_with_run(config, None if run == _CONFIGURED_RUN else run)
     if json_file == "-":
         typer.echo(json.dumps(plan.to_json(), indent=2, ensure_ascii=False))
         return
     if json_file is not None:
         write_json(Path(json_file), plan.to_json())
-    Terminal().print(show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan))
+    Terminal().print(_shown(plan))
+
+
+def _shown(plan: JobPlan | PlanVsRun | SweepPlan) -> RenderableType:
+    if isinstance(plan, SweepPlan):
+        return show_sweep_plan(plan)
+    return show_plan(plan) if isinstance(plan, JobPlan) else show_comparison(plan)
+
+
+def show_sweep_plan(plan: SweepPlan) -> RenderableType:
+    """One line for each training, and the triple store of all."""
+    links = [f"{_link_name(name)} s" for name in plan.links]
+    title = (
+        f"{plan.party} in sweep {plan.run!r}: trainings by their number of clusters, of as many iterations as may be"
+    )
+    table = _number_table("clusters", "rounds", "sent", "received", *links, title=title)
+
+    def add(name: str, traffic: Traffic) -> None:
+        sizes = format_size(traffic.bytes_sent), format_size(traffic.bytes_received)
+        seconds = [format_seconds(traffic.seconds_on(link)) for link in plan.links.values()]
+        table.add_row(name, f"{traffic.waits:,}", *sizes, *seconds)
+
+    for clusters, each in plan.trainings.items():
+        add(f"{clusters:,}", each.traffic())
+    table.add_section()
+    add("all", plan.traffic())
+    offline = _number_table("what", "size", title="one triple store for all trainings")
+    if plan.offline is not None:
+        _add_offline_rows(offline, plan.offline, plan.links)
+        offline.add_row("triple store", format_size(plan.offline.bytes_stored))
+    largest = plan.trainings[max(plan.trainings)]
+    opened = [f"of each training, {line}" for line in _openings(largest)]
+    return Group(table, offline, _engine_table(largest.engines), *opened)
 
 
 def show_comparison(compared: PlanVsRun) -> RenderableType:

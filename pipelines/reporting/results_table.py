@@ -111,6 +111,15 @@ def count_rows(folder: RunFolder, clusters: int) -> NDArray[np.int64]:
     return counts
 
 
+def count_scores(folder: RunFolder, bins: int = 12) -> tuple[list[int], list[float]]:
+    """Count the opened scores in bins of equal width: how many in each, and the bins' ends; none if none are open."""
+    if not folder.scores.exists():
+        return [], []
+    scores = pa.parquet.read_table(folder.scores).column(1).to_numpy()
+    counts, edges = np.histogram(scores, bins, range=(0.0, max(float(scores.max(initial=0.0)), 1e-9)))
+    return counts.tolist(), edges.tolist()
+
+
 def _centroid_lines(folder: RunFolder, shown: int) -> list[tuple[str, list[str]]]:
     """The first columns' centroids, in original units."""
     if not folder.centroids.exists():

@@ -8,6 +8,7 @@ from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.sources.column_encoding import HOT
 from veilmeans.io.sources.scan import Scan
+from veilmeans.pipelines.session.aligned_config import load_alignment
 from veilmeans.pipelines.session.trained_model import TrainedModel
 from veilmeans.schemas.column_names import numbered_names, ranges_of
 from veilmeans.schemas.config import JobConfig
@@ -50,10 +51,14 @@ def _kinds(scan: Scan) -> list[list[Any]]:
 
 
 def _id_digests(config: JobConfig, scan: Scan) -> dict[str, str]:
-    """A digest of the ids in their order for each peer, keyed so that only the two of us can compare it."""
-    identity = load_identity(config)
+    """A digest of the ids in their order for each peer, keyed so that only the two of us can compare it.
+
+    Aligned rows may have ids that are spelled differently: then it is the digest of the alignment's order.
+    """
+    identity, aligned = load_identity(config), load_alignment(config)
+    ids = scan.ids if aligned is None else f"aligned {aligned.order}"
     return {
-        peer: PairwiseCipher(identity, certificate).digest(f"ids {config.run} {scan.ids}".encode()).hex()
+        peer: PairwiseCipher(identity, certificate).digest(f"ids {config.run} {ids}".encode()).hex()
         for peer, certificate in load_peer_certificates(config).items()
     }
 

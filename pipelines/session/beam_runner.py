@@ -15,8 +15,8 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import recover_error
 from veilmeans.transforms.kmeans.iteration_transforms import LloydIteration, PredictRows
 from veilmeans.transforms.kmeans.party_state import PartyJob
-from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.store_work import StoreWork
+from veilmeans.transforms.offline.traced_job import StoreShard
 from veilmeans.transforms.rounds.beam_executor import RunDescription
 from veilmeans.transforms.rounds.beam_patches import CachedOptions, sample_often
 from veilmeans.transforms.rounds.executor import Describe

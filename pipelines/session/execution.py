@@ -16,8 +16,8 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans import iteration
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.store_work import StoreWork, work_in_order
+from veilmeans.transforms.offline.traced_job import StoreShard
 from veilmeans.transforms.rounds.executor import BareExecutor, CountStage, Describe, StageCosts
 
 
@@ -57,7 +57,12 @@ def run_on_one_element(job: PartyJob, describe: Describe) -> tuple[Arrays, Stage
 
 def run_store_work(config: JobConfig, steps: KMeansSteps, work: StoreWork, shards: Sequence[StoreShard]) -> Stages:
     """Work on shards of a triple store; return the costs of the stages that will use them."""
-    if runs_in_one_call(config, steps) and _is_direct(config) and config.beam.workers == 1:
+    return run_shard_work(config, work, shards, runs_in_one_call(config, steps))
+
+
+def run_shard_work(config: JobConfig, work: StoreWork, shards: Sequence[StoreShard], one_call: bool) -> Stages:
+    """Work on shards of anything, in this process if they are few; return the costs of its stages."""
+    if one_call and _is_direct(config) and config.beam.workers == 1:
         return _run_here(config, partial(work_in_order, work, shards))
     from veilmeans.pipelines.session import beam_runner
 

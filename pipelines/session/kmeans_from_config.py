@@ -16,7 +16,7 @@ from veilmeans.transforms.kmeans.centroid_update import CentroidUpdate
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.offline.traced_job import TracedJob
+from veilmeans.transforms.offline.traced_job import StoreJobs, SweptJobs, TracedJob
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin
 from veilmeans.transforms.primitives.argmin_choice import choose_argmin
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
@@ -39,6 +39,12 @@ def traced_job(config: JobConfig, chosen: ChosenEngines | None = None) -> Traced
     return trace_job(kmeans_steps(config, chosen), statistics_method(config.required_kmeans))
 
 
+def store_jobs(config: JobConfig, chosen: ChosenEngines | None = None) -> StoreJobs:
+    """The jobs for which the configured triple store is made: one, or for a sweep one for each number of clusters."""
+    swept = config.swept().values()
+    return SweptJobs(tuple(traced_job(part, chosen) for part in swept)) if swept else traced_job(config, chosen)
+
+
 def statistics_method(job: KMeansConfig) -> str | None:
     """The method by which joint statistics normalise, where there are some."""
     return job.normalise.method if job.aggregates else None
@@ -50,7 +56,8 @@ def job_digest(config: JobConfig) -> str:
     requested = [job.engines_of(party) for party in config.parties]
     sparse = [job.sparse.get(party) for party in config.parties]
     public = [None if each is None else each.model_dump() for each in (*requested, *sparse)]
-    return digest_of_values([kmeans_steps(config), public, statistics_method(job)])
+    parts = [kmeans_steps(part) for part in config.swept().values()] or kmeans_steps(config)
+    return digest_of_values([parts, public, statistics_method(job)])
 
 
 def store_iterations(config: JobConfig) -> int:
@@ -63,7 +70,7 @@ def layout_of(config: JobConfig, job: KMeansConfig) -> Layout:
     """The layout: the rows and columns that each party owns."""
     rows, features = (
         tuple(value[name] if isinstance(value, dict) else value for name in config.parties)
-        for value in (job.rows, job.features)
+        for value in (job.required_rows, job.features)
     )
     return Layout(job.layout == "vertical", rows, features, config.beam.rows_per_shard)
 
@@ -277,8 +284,10 @@ def runs_in_one_call(config: JobConfig, kmeans: KMeansSteps) -> bool:
 
 
 def check_command(config: JobConfig, predicts: bool) -> None:
-    """Refuse a configuration that is for the other command."""
+    """Refuse a configuration that is for another command."""
     run, predict = config.run, config.required_kmeans.predict
+    if config.required_kmeans.sweep is not None:
+        raise ConfigError(f"run {run!r} is a sweep (kmeans.sweep): run `veilmeans sweep`, or set kmeans.sweep to null")
     if predict is not None and not predicts:
         raise ConfigError(f"run {run!r} predicts with {predict.model!r} (kmeans.predict): run `veilmeans predict`")
     if predict is None and predicts:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -82,27 +82,42 @@ def run_kmeans(config: JobConfig, predicts: bool, make_store: MakeStore, run_pip
         return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
     with open_session(config) as exchange:
-        announce_store(exchange, config, ready.store)
-        check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
-        exchange_terms(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
-        end_making(exchange, config)
+        agree(exchange, ready)
         report = RunReport(config.run_folder)
         report.begin(config)
-        job, prepared, scaling = _begin(exchange, ready)
-        done = run_pipelines(exchange, ready, job, prepared, report)
-        _finish(exchange, ready, job, done, scaling)
+        ended = run_claimed(exchange, ready, claim_part(exchange, ready), run_pipelines, report)
+        extra = ended.job.context.extra_timeout_s
+        exchange_farewells(exchange, config, iteration=ended.done + 1, extra_timeout_s=extra)
         report.end()
     return config.run_folder.path
 
 
-def _finish(exchange: Exchange, ready: CheckedRun, job: PartyJob, done: int, scaling: Scaling) -> None:
-    """Save the finished run, open what the policy names, and say farewell."""
+def agree(exchange: Exchange, ready: CheckedRun) -> None:
+    """Agree with the peers on the terms of a run, to which it is bound from then on."""
+    config = ready.config
+    announce_store(exchange, config, ready.store)
+    check, timeout = partial(check_ids, config.party, ready.terms), config.exchange.timeout_s
+    exchange_terms(exchange, config.party, config.run, ready.terms, config.run_folder, timeout, check)
+    end_making(exchange, config)
+
+
+def claim_part(exchange: Exchange, ready: CheckedRun) -> int:
+    """Claim a part of the triple store, the same at all parties; return its number."""
+    return claim_triples(exchange, ready.config, ready.store, ready.binding)
+
+
+def run_claimed(
+    exchange: Exchange, ready: CheckedRun, number: int, run_pipelines: RunPipelines, report: RunReport
+) -> FinishedRun:
+    """Run with the store's correlations under `number`, save the finished run, and open what the policy names."""
     config, scan = ready.config, ready.scan
+    job, prepared, scaling = _begin(ready, number)
+    done = run_pipelines(exchange, ready, job, prepared, report)
     ended = FinishedRun(config, job, done, scaling, scan.columns, scan.id, scan.encoding)
     ended.save()
     if not config.run_folder.result.exists():
         reveal_results(ended, ready.job.reveal)
-    exchange_farewells(exchange, config, iteration=done + 1, extra_timeout_s=job.context.extra_timeout_s)
+    return ended
 
 
 def check_data(config: JobConfig, folder: Path | None = None) -> CheckedData:
@@ -123,17 +138,28 @@ def check_run(config: JobConfig, data: CheckedData | None = None) -> CheckedRun:
     store = open_store(config, job.iterations)
     engines = store_engines(config, store)
     steps = kmeans_steps(config, engines)
-    bound = json.dumps(bound_fields(job, job.command), sort_keys=True)
-    binding = binding_of(config, bytes.fromhex(scan.digest), f"{bound}{model.digest() if model else ''}")
+    binding = _binding(config, scan, model)
     terms = train_terms(config, scan, engines, binding, model)
     check_bound_terms(config.run_folder, config.party, terms)
     return CheckedRun(config, job, steps, scan, data.scaling, store, binding, terms, model)
 
 
-def _begin(exchange: Exchange, ready: CheckedRun) -> tuple[PartyJob, EncodedData, Scaling]:
-    """Claim a part of the triple store and encode the data; return the job, the encoded data and their scaling."""
+def with_clusters(ready: CheckedRun, config: JobConfig) -> CheckedRun:
+    """A training of a sweep: `config` is the sweep's with one of its numbers of clusters."""
+    steps = kmeans_steps(config, store_engines(config, ready.store))
+    binding = _binding(config, ready.scan, None)
+    return replace(ready, config=config, job=config.kmeans_with_data, steps=steps, binding=binding)
+
+
+def _binding(config: JobConfig, scan: Scan, model: TrainedModel | None) -> str:
+    job = config.kmeans_with_data
+    bound = json.dumps(bound_fields(job, job.command), sort_keys=True)
+    return binding_of(config, bytes.fromhex(scan.digest), f"{bound}{model.digest() if model else ''}")
+
+
+def _begin(ready: CheckedRun, number: int) -> tuple[PartyJob, EncodedData, Scaling]:
+    """Encode the data; return the job, the encoded data and their scaling."""
     config, steps, scan = ready.config, ready.steps, ready.scan
-    number = claim_triples(exchange, config, ready.store, ready.binding)
     extra = steps.engines.extra_timeout_s(steps.layout)
     context = PartyContext(config, ready.binding, store_number=number, extra_timeout_s=extra)
     scaling = ready.scaling or aggregate_scaling(config, context, scan, steps.layout.total_rows)

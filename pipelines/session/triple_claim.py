@@ -10,7 +10,7 @@ from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_
 from veilmeans.io.exchange.handshake import completion_messages, stored_terms
 from veilmeans.io.storage.he_keyring import load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
-from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, traced_job
+from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, store_jobs
 from veilmeans.pipelines.session.session import farewells
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
@@ -26,7 +26,7 @@ def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     job_digest(config)  # fails on a mistake in the configuration before a missing store
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
-    store.check_suffices(iterations=iterations, plan=traced_job(config, store_engines(config, store)).digest())
+    store.check_suffices(iterations=iterations, plan=store_jobs(config, store_engines(config, store)).digest())
     if any("he" in chosen for chosen in store.manifest.engines):
         load_keyring(config.store_folder, config.me)  # fails on missing keys before anything is sent
     return store

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from veilmeans.pipelines.predict import run_predict as run_predict
     from veilmeans.pipelines.prepare import prepare_data as prepare_data
     from veilmeans.pipelines.reveal import run_reveal as run_reveal
+    from veilmeans.pipelines.sweep import run_sweep as run_sweep
     from veilmeans.pipelines.train import run_train as run_train
     from veilmeans.schemas.config import JobConfig as JobConfig
     from veilmeans.schemas.config import load_config as load_config
@@ -41,6 +42,7 @@ _MODULES = {
     "run_offline": "pipelines.offline",
     "run_predict": "pipelines.predict",
     "run_reveal": "pipelines.reveal",
+    "run_sweep": "pipelines.sweep",
     "run_train": "pipelines.train",
 }
 """The public names, and the modules that define them."""

@@ -28,7 +28,6 @@ from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.io.storage.result_files import write_centroids, write_rows
 from veilmeans.pipelines.reveal import opening_run, run_reveal
-from veilmeans.pipelines.session.opened_details import OTHER_PARTIES
 from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
@@ -40,6 +39,7 @@ from veilmeans.schemas.run_folder import OPENED, RunFolder
 from veilmeans.transforms.kmeans.open_results import assignments_step, centroids_step
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 from veilmeans.transforms.openings.reveal_policy import RevealPolicy
+from veilmeans.transforms.openings.score_parts import OTHER_PARTIES
 from veilmeans.transforms.rounds.protocol import Inbox
 
 pytestmark = pytest.mark.slow

@@ -9,11 +9,13 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
+from benchmarks.fraud import data_sets
 
 from support.commands import assert_all_succeeded, run_all
-from support.data_sets import normalised, shared
+from support.data_sets import SHARED, normalised, shared
 from support.parties import make_configs
 from support.worlds import BOTH, DEALER, changed_config
+from veilmeans import VeilKMeans
 from veilmeans.io.storage.encoded_shards import load_encoded_data
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Real
@@ -96,3 +98,13 @@ def test_internet_ads_train_from_their_file_and_stay_sparse(tmp_path: Path, prod
     configs = trained(tmp_path, own, rows=len(table), features={"payco": 778, "shop": 777}, products=products)
     assert_lloyd(configs, table)
     assert sum(map(nonzeros, configs.values())) <= np.count_nonzero(table)
+
+
+@pytest.mark.parametrize("name", ["satimage-2", "credit", "synthetic"])
+def test_a_prediction_of_the_trained_rows_finds_their_clusters(name: str) -> None:
+    """The data of `benchmarks.fraud`. A row that is as near to another centroid, up to dropped bits, may go there."""
+    found = [each.parts for each in data_sets(SHARED) if each.name == name]
+    if not found:
+        pytest.skip(f"{name} is not bundled, and ../shared/data does not have it")
+    model = VeilKMeans(K, random_state=3, max_iter=20, dealer=True).fit(found[0])
+    assert np.mean(model.predict(found[0]) == model.labels_) > 0.9999

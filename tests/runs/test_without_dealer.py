@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from support.commands import Strike, assert_all_succeeded, at_rename, run_all
@@ -30,9 +31,12 @@ from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.offline import run_offline
+from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.arrays import Array, Real
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
+from veilmeans.transforms.kmeans.initial_centroids import initial_rows
+from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd as plaintext_lloyd
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
 from veilmeans.transforms.offline import ot_store
 from veilmeans.transforms.offline.ot_setup import OtSetup
@@ -94,6 +98,34 @@ def test_all_providers_give_the_clusters_of_lloyd(tmp_path: Path, layout: str, p
         found = clusters(world)
         assert found[0] == labels
         assert (np.abs(found[1] - centroids) < 2.0**-14 * span).all()
+
+
+@pytest.mark.usefixtures("_small_sets")
+@pytest.mark.parametrize(
+    ("provider", "layout", "products"),
+    [("ot", "vertical", "beaver"), ("iknp", "horizontal", "beaver"), ("ot", "vertical", "he")],
+)
+def test_the_best_of_several_starts_and_its_outliers_are_those_of_plaintext(
+    tmp_path: Path, provider: str, layout: str, products: str
+) -> None:
+    starts = {"starts": 3, "init": {"indices": None, "seed": 5}, "outliers": {"count": 4}}
+    reveal = {"reveal": {"assignments": BOTH, "centroids": BOTH, "outliers": BOTH}}
+    world = new_world(tmp_path, provider, layout, products).altered(kmeans={**starts, **reveal})
+    world.train()
+    data = blobs(ROWS, len(COLUMNS))
+    rows = (data - data.min(axis=0)) / np.ptp(data, axis=0)
+    job, shape = world["payco"].required_kmeans, layout_of(world["payco"], world["payco"].required_kmeans)
+    ended = [
+        plaintext_lloyd(lambda: [rows], rows[list(initial_rows(job, shape, start))], ITERATIONS)[-1].centroids
+        for start in range(3)
+    ]
+    squares = [((rows - each[nearest(rows, each)]) ** 2).sum(axis=1) for each in ended]
+    best = min(range(3), key=lambda start: squares[start].sum())
+    assert clusters(world)[0] == nearest(rows, ended[best]).tolist()
+    names = BOTH[:1] if layout == "vertical" else BOTH
+    found = [pq.read_table(world.run_folder(name).outliers).column(0).to_numpy() for name in names]
+    numbers = np.concatenate([each + HALF * number for number, each in enumerate(found)])
+    assert sorted(numbers.tolist()) == sorted(np.argsort(-squares[best])[:4].tolist())
 
 
 @pytest.mark.processes

@@ -29,7 +29,7 @@ RUNS = "train predict"
 MARKS = {
     "party": "connection",
     "run": "reveal",
-    "parties": f"{ALWAYS} of-model",
+    "parties": f"{ALWAYS} align of-model",
     "dealer": ALWAYS,
     "certificate": "path connection",
     "key": "path connection",
@@ -68,6 +68,12 @@ MARKS = {
     "triples.runs": "offline",
     "triples.iterations": "offline",
     "triples.provider": "offline train predict",
+    "align": "",
+    "align.name": "",
+    "align.reveal": "align",
+    "align.case": "align",
+    "align.duplicates": "",
+    "align.missing": "",
     "kmeans": "",
     "kmeans.data": "path",
     "kmeans.id": "",
@@ -81,6 +87,7 @@ MARKS = {
     "kmeans.rows": RUNS,
     "kmeans.features": f"{RUNS} of-model",
     "kmeans.clusters": f"{RUNS} of-model",
+    "kmeans.sweep": "offline train",
     "kmeans.max_iter": "train",
     "kmeans.tol": "train",
     "kmeans.starts": "train",
@@ -191,10 +198,12 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     names = {command: set(agreed_terms(config, command)) for command in ("offline", "train", "predict", "reveal")}
     always = {"protocol version", "parties", "dealer", "beam.rows_per_shard", "beam.values_per_column_shard"}
     link = {"link.rate_mbps", "link.round_trip_ms"}
-    assert names["offline"] == always | link | {"triples.runs", "triples.iterations", "triples.provider"}
+    store = {"triples.runs", "triples.iterations", "triples.provider"}
+    assert names["offline"] == always | link | store | {"kmeans.sweep"}
     policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns")}
     assert names["reveal"] == always | {"run"} | policy
     assert names["train"] - names["predict"] == {
+        "kmeans.sweep",
         "kmeans.max_iter",
         "kmeans.tol",
         "kmeans.starts",

@@ -22,6 +22,7 @@ from veilmeans.schemas.config import JobConfig
 
 BOTH = ["payco", "shop"]
 LABELS = np.array([0, 1, 1, 2, 1, 1, 0], np.int32)
+SCORES = np.array([0.0, 0.1, 0.2, 0.05, 1.2, 0.15, 0.65])
 VERTICAL = {"layout": "vertical", "rows": len(LABELS), "features": {"payco": 2, "shop": 3}}
 HORIZONTAL = {"layout": "horizontal", "rows": {"payco": len(LABELS), "shop": 5}, "features": 2}
 ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": BOTH}
@@ -121,13 +122,15 @@ def _write_secrets(config: JobConfig) -> None:
 def _finish(config: JobConfig, report: RunReport) -> None:
     folder, reveal = config.run_folder, config.required_kmeans.reveal
     result: dict[str, Any] = {"run": config.run, "iterations": 4, "stopped": True}
+    ids = [f"SECRET-ID-{i}" for i in range(len(LABELS))]
     if config.party in reveal.assignments:
-        ids = [f"SECRET-ID-{i}" for i in range(len(LABELS))]
         pa.parquet.write_table(pa.table({"id": ids, "cluster": LABELS}), folder.assignments)
         result["assignments"] = str(folder.assignments)
     if config.party in reveal.centroids:
         pa.parquet.write_table(pa.table({"amount": [SECRET] * 3}), folder.centroids)
         result["centroids"] = str(folder.centroids)
+    if config.party in reveal.scores:
+        pa.parquet.write_table(pa.table({"id": ids, "score": SCORES}), folder.scores)
     if config.party in reveal.inertia:
         result["inertia"] = 31.40625
     folder.result.write_text(json.dumps(result))

@@ -1,4 +1,6 @@
-"""Cases for tests of transcripts: the protocols of good starts, with shares that are not random."""
+"""Cases for tests of transcripts: good starts and outliers, with shares that are not random."""
+
+from functools import partial
 
 import numpy as np
 
@@ -6,9 +8,26 @@ from support.transcripts import ROWS, Case, states
 from veilmeans.crypto import ring
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.layout import Layout
+from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding, nearest
 from veilmeans.transforms.primitives.best_start import choose_best, take_counts
+from veilmeans.transforms.primitives.bit_decomposition import BitDecomposition, decompose
+from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.products.engine_parameters import EngineParameters
+from veilmeans.transforms.rounds.protocol import Protocol
+from veilmeans.transforms.statistics.largest import (
+    BEFORE,
+    BELOW,
+    COUNTS,
+    PLANES,
+    SHARD,
+    Largest,
+    begin,
+    choose_digit,
+    count_digit,
+    count_ties,
+    take_first,
+)
 from veilmeans.transforms.statistics.weighted_choice import choose
 
 
@@ -47,3 +66,27 @@ def on_starts(parties: int) -> Case:
         return states(u=words(parties, secret * 2**40, (rows,)), n=words(parties, secret * 200, (rows,)))
 
     return Case((choose_best(4, parties) + take_counts(4)).named("starts"), parties, begin)
+
+
+def search_of_one_shard(count: int, parties: int, bits: int = 6, drop: int = 0, row_bits: int = 13) -> Protocol:
+    """The whole search for the largest scores, for the rows of one shard: its counts are those of all rows."""
+    search = Largest("outlier", count, bits - drop, 2, row_bits)
+    compare = sign(Comparison(COUNTS, BELOW, row_bits + 1, offset=-count), parties)
+    protocol = decompose(BitDecomposition("score", PLANES, bits, drop), parties).then(partial(begin, "score"))
+    for digit in range(len(search.digits)):
+        protocol = protocol + count_digit(search, digit) + compare + choose_digit(search, digit)
+    return (protocol + count_ties().then(_only_shard) + take_first(search, parties)).named("outliers")
+
+
+def _only_shard(_party: Party, state: Arrays) -> Arrays:
+    """Put the rows above the threshold before the ranks of the only shard."""
+    return {**state, BEFORE: state[COUNTS][1:], SHARD: np.zeros(1, np.int64)}
+
+
+def on_scores(parties: int) -> Case:
+    """Scores that are all equal: every row is a tie."""
+    return Case(
+        search_of_one_shard(5, parties),
+        parties,
+        lambda secret, rows: states(score=words(parties, secret * 37, (rows,))),
+    )

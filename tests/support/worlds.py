@@ -25,7 +25,7 @@ from support.parties import NAMES, free_ports, in_parallel, make_configs
 from veilmeans.crypto import prg
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines.offline import manifest_of, run_offline
-from veilmeans.pipelines.session.kmeans_from_config import requested_engines, store_iterations, traced_job
+from veilmeans.pipelines.session.kmeans_from_config import requested_engines, store_iterations, store_jobs, traced_job
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Real
@@ -186,20 +186,18 @@ def deal_stores(world: World) -> None:
 def deal_directly(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -> None:
     """Make everyone's store as `veilmeans offline` does, without messages. The same secret makes the same store."""
     first = next(iter(configs.values()))
-    job, triples = traced_job(first), first.required_triples
-    manifest = Manifest(triples.store, triples.runs, store_iterations(first), job.rows, job.digest())
+    jobs, triples = store_jobs(first), first.required_triples
+    manifest = Manifest(triples.store, triples.runs, store_iterations(first), jobs.rows, jobs.digest())
     seeds = [prg.derive(secret, name) for name in configs]
     stores = [
         TripleStore.create(config.store_folder, manifest, seed)
         for config, seed in zip(configs.values(), seeds, strict=True)
     ]
-    for number in range(manifest.runs):
-        for iteration in job.store_iterations(manifest.iterations):
-            for shard in range(job.store_shards):
-                where = Address("", iteration, "", shard)
-                dealt = deal_corrections(seeds, manifest.store, number, where, job.needs(shard, iteration))
-                for party, store in enumerate(stores):
-                    store.write_corrections(number, iteration, shard, dealt.get(party, {}))
+    for number, iteration, shard in jobs.places(manifest.runs, manifest.iterations):
+        where, needs = Address("", iteration, "", shard), jobs.of(number).needs(shard, iteration)
+        dealt = deal_corrections(seeds, manifest.store, number, where, needs)
+        for party, store in enumerate(stores):
+            store.write_corrections(number, iteration, shard, dealt.get(party, {}))
     for store in stores:
         store.complete()
 

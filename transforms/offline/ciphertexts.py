@@ -18,8 +18,7 @@ from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig
-from veilmeans.transforms.offline.dealer import StoreShard
-from veilmeans.transforms.offline.traced_job import TracedJob
+from veilmeans.transforms.offline.traced_job import StoreJobs, StoreShard
 from veilmeans.transforms.rounds.executor import CountStage
 from veilmeans.transforms.rounds.forked_work import spread
 from veilmeans.transforms.rounds.he_operations import draw_mask_bytes
@@ -33,7 +32,7 @@ _ENCRYPTION = 50  # multiplications that take the time of one encryption
 class MakeCiphertexts:
     """Make this party's ciphertexts of one shard and write them to its triple store."""
 
-    def __init__(self, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+    def __init__(self, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
@@ -49,7 +48,7 @@ class MakeCiphertexts:
 
     def _make(self, number: int, iteration: int, shard: int, count: CountStage) -> dict[str, Array]:
         ciphertexts: dict[str, Array] = {}
-        for stage, needs in self.plan.ciphertext_needs(shard, iteration).items():
+        for stage, needs in self.plan.of(number).ciphertext_needs(shard, iteration).items():
             address = store_address(self.manifest.store, number, Address("", iteration, stage, shard))
             for need in needs:
                 if need.maker == self.config.me.index:

@@ -25,13 +25,11 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.party import Party
-from veilmeans.transforms.offline.traced_job import Needs, TracedJob
+from veilmeans.transforms.offline.traced_job import Needs, StoreJobs, StoreShard
 from veilmeans.transforms.rounds.executor import CountStage
 from veilmeans.transforms.rounds.protocol import Inbox
 from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, count_stage, shard_sent
 
-StoreShard = tuple[int, int, int]
-"""Run number, iteration, shard."""
 SEEDS = "offline.seed"
 _CORRECTIONS = "offline.corrections"
 """Stage in metrics for the time of dealing; bytes are counted under the stages that use the corrections."""
@@ -71,7 +69,7 @@ def send_seeds(exchange: Exchange, config: JobConfig) -> None:
 class DealShards:
     """Compute the corrections of one shard and send them to the parties."""
 
-    def __init__(self, config: JobConfig, plan: TracedJob, store: str) -> None:
+    def __init__(self, config: JobConfig, plan: StoreJobs, store: str) -> None:
         self.config, self.plan, self.store = config, plan, store
 
     def setup(self) -> None:
@@ -80,7 +78,7 @@ class DealShards:
 
     def process(self, store_shard: StoreShard, count: CountStage = count_stage) -> Iterator[int]:
         number, iteration, shard = store_shard
-        needs, start = self.plan.needs(shard, iteration), time.perf_counter()
+        needs, start = self.plan.of(number).needs(shard, iteration), time.perf_counter()
         dealt = deal_corrections(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         metrics = StageMetrics(computed=time.perf_counter() - start)
         for party, corrections in dealt.items():
@@ -122,7 +120,7 @@ def receive_seed(exchange: Exchange, config: JobConfig) -> bytes:
 class ReceiveShards:
     """Write the corrections of one shard to the triple store. Waiting for the dealer is safe: it waits for nobody."""
 
-    def __init__(self, config: JobConfig, plan: TracedJob, manifest: Manifest) -> None:
+    def __init__(self, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
@@ -134,7 +132,7 @@ class ReceiveShards:
         shard_sent(iteration, OFFLINE, shard, 0)
         if self.store.has_corrections(number, iteration, shard):
             return
-        expected = expected_corrections(self.config.me.index, self.plan.needs(shard, iteration))
+        expected = expected_corrections(self.config.me.index, self.plan.of(number).needs(shard, iteration))
         if not expected:  # an empty file says that nothing is missing
             self.store.write_corrections(number, iteration, shard, {})
             return

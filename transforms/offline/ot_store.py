@@ -21,7 +21,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 
@@ -39,7 +38,6 @@ from veilmeans.schemas.arrays import Array, Arrays, payload_size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.run_folder import MakingFolder
-from veilmeans.transforms.offline.dealer import StoreShard
 from veilmeans.transforms.offline.lattice_products import (
     PlacedTriple,
     answer_products,
@@ -50,7 +48,7 @@ from veilmeans.transforms.offline.lattice_products import (
 )
 from veilmeans.transforms.offline.ot_places import OtPlace, correction_rounds
 from veilmeans.transforms.offline.ot_setup import OtSetup
-from veilmeans.transforms.offline.traced_job import TracedJob
+from veilmeans.transforms.offline.traced_job import StoreJobs, StoreShard
 from veilmeans.transforms.rounds.executor import CountStage, not_counted, run_rounds
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Stage
@@ -64,7 +62,7 @@ class StoreMaking:
     """The public parameters of a store that is made, and where this party keeps what belongs to its making."""
 
     config: JobConfig
-    plan: TracedJob
+    plan: StoreJobs
     manifest: Manifest
 
     @property
@@ -74,8 +72,7 @@ class StoreMaking:
     @property
     def store_shards(self) -> list[StoreShard]:
         """All places, in the order of their base COTs."""
-        iterations = self.plan.store_iterations(self.manifest.iterations)
-        return list(product(range(self.manifest.runs), iterations, range(self.plan.store_shards)))
+        return self.plan.places(self.manifest.runs, self.manifest.iterations)
 
     @cached_property
     def setup(self) -> OtSetup:
@@ -88,33 +85,34 @@ class StoreMaking:
         """The OTs of a place. All places have as many rounds as the one with the most."""
         number, iteration, shard = store_shard
         address = store_address(self.manifest.store, number, Address("", iteration, "", shard))
-        return OtPlace(self.setup, address, self.plan.needs(shard, iteration), self.correction_rounds)
+        return OtPlace(self.setup, address, self.plan.of(number).needs(shard, iteration), self.correction_rounds)
 
     @cached_property
     def correction_rounds(self) -> int:
-        return correction_rounds(self.plan.needs(s, i) for i, s in self._kinds_of_places)
+        return correction_rounds(self.plan.of(n).needs(s, i) for n, i, s in self._kinds_of_places)
 
-    def matrix_triples(self, shard: int, *iterations: int) -> tuple[PlacedTriple, ...]:
-        """The matrix triples of a shard in some iterations."""
-        return placed_triples({iteration: self.plan.needs(shard, iteration) for iteration in iterations})
+    def matrix_triples(self, number: int, shard: int, *iterations: int) -> tuple[PlacedTriple, ...]:
+        """The matrix triples of a shard in some iterations of the run with this number."""
+        job = self.plan.of(number)
+        return placed_triples({iteration: job.needs(shard, iteration) for iteration in iterations})
 
-    def operands(self, shard: int) -> tuple[PlacedTriple, ...]:
+    def operands(self, number: int, shard: int) -> tuple[PlacedTriple, ...]:
         """Matrix triples with all operands of a shard: iterations after the second need no others."""
-        return self.matrix_triples(shard, *range(min(2, self.manifest.iterations)))
+        return self.matrix_triples(number, shard, *range(min(2, self.manifest.iterations)))
 
     @cached_property
     def timeout(self) -> float:
         """Seconds to wait for a message: the peer may have all other places before it."""
         parties = range(len(self.config.parties))
-        counts = [sum(map(self.place((0, i, s)).cots, parties)) for i, s in self._kinds_of_places]
+        counts = [sum(map(self.place(each).cots, parties)) for each in self._kinds_of_places]
         most = max(counts, default=0) * len(self.store_shards)
         return self.config.exchange.timeout_s + _COT_SECONDS * most
 
     @property
-    def _kinds_of_places(self) -> Iterator[tuple[int, int]]:
-        """An iteration and a shard of each kind of place: of k-means++, first and others; first shard and others."""
-        first = max(-1, self.plan.store_iterations(0).start)
-        return product(range(first, min(2, self.manifest.iterations)), range(min(2, self.plan.store_shards)))
+    def _kinds_of_places(self) -> list[StoreShard]:
+        """A place of each kind, of each job: of k-means++, first iteration and others; first shard and others."""
+        places = self.plan.places(1, min(2, self.manifest.iterations))
+        return [(number, iteration, shard) for number, iteration, shard in places if iteration >= -1 and shard < 2]
 
     @property
     def passes(self) -> int:
@@ -156,8 +154,8 @@ class StoreMaking:
 def check_operands(making: StoreMaking) -> None:
     """Refuse row shards whose Enc(U) is larger than a message may be."""
     config = making.config
-    for shard in range(making.plan.store_shards):
-        for (_, sender, _), spec in message_specs(making.operands(shard)).items():
+    for number, shard in sorted({(number, shard) for number, _, shard in making.plan.places(1, 1)}):
+        for (_, sender, _), spec in message_specs(making.operands(number, shard)).items():
             if payload_size(spec) > config.max_message_bytes:
                 raise ConfigError(
                     f"encrypted masks for a row shard of {config.parties[sender]} have {payload_size(spec):,} bytes, "
@@ -243,7 +241,7 @@ class MakePlaces:
         Enc(U) of a shard is a message of its first iteration, which answers in all iterations read.
         """
         number, iteration, shard = store_shard
-        triples, all_triples = self.making.matrix_triples(shard, iteration), self.making.operands(shard)
+        triples, all_triples = self.making.matrix_triples(number, shard, iteration), self.making.operands(number, shard)
         operands = next(send_operands(self.nonce, all_triples).named(f"offline.{number}.matrix").stages())
         responses = next(answer_products(self.nonce, triples).named(f"offline.{number}.matrix").stages())
         context, first = self._context(store_shard), self._context((number, 0, shard))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from veilmeans.transforms.offline.dealer import StoreShard
+from veilmeans.transforms.offline.traced_job import StoreShard
 from veilmeans.transforms.rounds.executor import CountStage
 
 

@@ -3,12 +3,15 @@
 The triple store's shard i has what row shard i and column shard i need, and shard 0 also has what single elements need.
 What runs once in a run, before the first iteration or after the last, has its correlations with the first iteration.
 k-means++ chooses its centroids in the iterations before 0, −1 the last of them.
+
+A store has the correlations of one job for each run number, or, for a sweep, of several jobs in turn (`StoreJobs`).
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Literal, Protocol
 
 from veilmeans.schemas.digests import digest_of_values
 from veilmeans.schemas.layout import ShardShape
@@ -16,6 +19,8 @@ from veilmeans.transforms.rounds.executor import Over
 from veilmeans.transforms.rounds.interfaces import CiphertextNeed, CorrelationNeed
 from veilmeans.transforms.rounds.trace import StageTrace
 
+StoreShard = tuple[int, int, int]
+"""Run number, iteration, shard."""
 Needs = dict[str, tuple[CorrelationNeed, ...]]
 """Stage -> the correlations that it asks for."""
 _OPENED = ", to be opened"
@@ -62,6 +67,22 @@ class JobStep:
         return [text.removesuffix(_OPENED) for text in self.message_contents if text.endswith(_OPENED)]
 
 
+class StoreJobs(Protocol):
+    """The jobs for which a triple store is made."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def of(self, number: int) -> "TracedJob":
+        """The job whose correlations the store has under a number."""
+
+    def places(self, runs: int, iterations: int) -> list[StoreShard]:
+        """All places of a store for so many runs, each of so many iterations."""
+
+    def digest(self) -> str:
+        """A digest of what the jobs need of a store."""
+
+
 @dataclass(frozen=True)
 class TracedJob:
     """All steps of a job in the order in which they run, and the shapes of its row shards and column shards."""
@@ -78,6 +99,15 @@ class TracedJob:
     def store_shards(self) -> int:
         """The number of shards that the triple store has for an iteration."""
         return max(len(self.row_shapes), len(self.column_shapes))
+
+    def of(self, number: int) -> "TracedJob":
+        """The job under each number of its store: this one."""
+        del number
+        return self
+
+    def places(self, runs: int, iterations: int) -> list[StoreShard]:
+        """All places of a store for so many runs, each of so many iterations."""
+        return list(product(range(runs), self.store_iterations(iterations), range(self.store_shards)))
 
     def shapes(self, over: Over) -> tuple[ShardShape, ...]:
         return {Over.ROWS: self.row_shapes, Over.COLUMNS: self.column_shapes, Over.ONE: (ShardShape(self.rows),)}[over]
@@ -120,3 +150,42 @@ class TracedJob:
             if step.when in now:
                 for shape in self.shapes(step.over)[shard : shard + 1]:
                     yield from step.stages[shape]
+
+
+@dataclass(frozen=True)
+class EqualPlaces:
+    """Places of a store with equal needs: those of a job for a shard and an iteration, and how many there are."""
+
+    job: TracedJob
+    shard: int
+    iteration: int
+    count: int
+
+    @property
+    def needs(self) -> Needs:
+        return self.job.needs(self.shard, self.iteration)
+
+
+@dataclass(frozen=True)
+class SweptJobs:
+    """The jobs of a sweep, one for each number of clusters: run r has the numbers r·J … r·J + J − 1 for its J jobs."""
+
+    jobs: tuple[TracedJob, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.jobs[0].rows
+
+    def of(self, number: int) -> TracedJob:
+        """The job whose correlations the store has under a number."""
+        return self.jobs[number % len(self.jobs)]
+
+    def places(self, runs: int, iterations: int) -> list[StoreShard]:
+        """All places of a store for so many sweeps, each of so many iterations of each job."""
+        numbers = range(runs * len(self.jobs))
+        by_number = ((number, self.of(number).places(1, iterations)) for number in numbers)
+        return [(number, iteration, shard) for number, places in by_number for _, iteration, shard in places]
+
+    def digest(self) -> str:
+        """A digest of what the jobs need of a store, in their order."""
+        return digest_of_values([job.digest() for job in self.jobs])

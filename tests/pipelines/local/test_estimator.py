@@ -1,6 +1,7 @@
 """`VeilKMeans` with real party processes: a vertical and a horizontal fit, and mistakes that are refused before one."""
 
 import pickle
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,9 +141,23 @@ def test_a_prediction_of_the_trained_rows_finds_their_clusters_and_scores(vertic
 
 
 def test_scores_that_may_not_be_opened_are_refused(horizontal: Fitted) -> None:
-    assert not hasattr(horizontal.model, "score_samples")
-    with pytest.raises(AttributeError, match="score_samples"):
-        horizontal.model.score_samples(values(3))
+    for name in ("score_samples", "score", "transform"):
+        assert not hasattr(horizontal.model, name)
+        with pytest.raises(AttributeError, match=name):
+            getattr(horizontal.model, name)(values(3))
+
+
+def test_distances_to_all_centroids_are_those_of_plaintext(vertical: Fitted, horizontal: Fitted) -> None:
+    opening = copy(horizontal.model)
+    opening.scores = True
+    for one, model, data in ((vertical, vertical.model, frames(values(2))), (horizontal, opening, values(3))):
+        differences = one.rows[:, None] - one.steps[-1].centroids
+        np.testing.assert_allclose(model.transform(data) ** 2, (differences**2).sum(axis=2), atol=STEP)
+
+
+def test_the_score_is_the_sum_of_the_rows_scores(vertical: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VeilKMeans, "score_samples", lambda _, rows: -np.arange(len(rows)))
+    assert vertical.model.score(np.zeros((4, 2))) == -6.0
 
 
 def test_new_rows_of_each_party_go_to_the_nearest_centroid(horizontal: Fitted) -> None:

@@ -11,7 +11,17 @@ import pytest
 
 from support.parties import file_mode
 from support.report_page import check_page, drawn_steps, footer
-from support.reported_run import BOTH, HORIZONTAL, SECRET, VERTICAL, ReportedRun, job_config, make_run, write_page
+from support.reported_run import (
+    BOTH,
+    HORIZONTAL,
+    LABELS,
+    SECRET,
+    VERTICAL,
+    ReportedRun,
+    job_config,
+    make_run,
+    write_page,
+)
 from veilmeans.io.storage.run_report import RunReport, bytes_sent, total_count
 from veilmeans.pipelines.planning.units import format_duration, format_period, format_size
 from veilmeans.pipelines.reporting import html_report
@@ -51,6 +61,15 @@ def test_every_step_of_a_run_is_drawn_on_a_self_contained_page(tmp_path: Path, n
     assert len(set(steps)) == len(steps)
     for step in ran:
         assert re.search(rf'<th scope="row">{step}[<]', run.page)
+
+
+def test_opened_scores_are_a_histogram(tmp_path: Path, run: ReportedRun) -> None:
+    reveal = {"assignments": BOTH, "scores": BOTH}
+    page = write_page(make_run(tmp_path, {**VERTICAL, "reveal": reveal})).page
+    rows = re.findall(r'<th scope="row">(\S+ to \S+)</th>.*?<td class="n">(\d+)</td>', page)
+    assert rows[:3] == [("0 to 0.1", "2"), ("0.1 to 0.2", "2"), ("0.2 to 0.3", "1")]
+    assert (len(rows), rows[-1], sum(int(count) for _, count in rows)) == (12, ("1.1 to 1.2", "1"), len(LABELS))
+    assert "<h3>Scores</h3>" not in run.page
 
 
 def test_steps_that_did_not_run_are_not_drawn(tmp_path: Path) -> None:

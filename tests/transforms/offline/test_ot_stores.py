@@ -8,11 +8,13 @@ import pytest
 
 from support.ot_stores import ot_stores, run_with_stores
 from support.parties import reconstruct, share_states
+from support.transcript_cases import search_of_one_shard
 from veilmeans.crypto import bits
 from veilmeans.crypto.ot.kinds.bit_correlations import group_program
 from veilmeans.crypto.ot.kinds.shared_programs import compile_shared
 from veilmeans.transforms.offline.ot_setup import Provider
 from veilmeans.transforms.primitives.all_pairs import AllPairs, all_pairs, choice
+from veilmeans.transforms.primitives.best_start import choose_best, take_counts
 from veilmeans.transforms.primitives.carry_groups import levels
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
@@ -54,6 +56,34 @@ def test_all_pairs_with_ties(tmp_path: Path, k: int, parties: int) -> None:
     states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path))
     positions = bits.unpack_rows(reduce(np.bitwise_xor, (state[0]["c"] for state in states)), rows.shape[1])
     assert (positions == (np.arange(k)[:, None] == rows.argmin(0))).all()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("parties", [2, 3])
+def test_the_largest_scores(tmp_path: Path, provider: Provider, parties: int) -> None:
+    """Many are equal: of those at the threshold the first ones are taken."""
+    scores = np.random.default_rng(parties).integers(0, 2**10, 130).astype(np.uint64) >> np.uint64(4)
+    protocol = search_of_one_shard(9, parties, row_bits=8)
+    shards = share_states({"score": scores}, parties)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
+    found = bits.unpack(reduce(np.bitwise_xor, (state[0]["outlier"] for state in states)), len(scores))
+    assert np.flatnonzero(found).tolist() == sorted(np.argsort(-scores.astype(int), kind="stable")[:9].tolist())
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("parties", [2, 3])
+def test_the_best_start(tmp_path: Path, provider: Provider, parties: int) -> None:
+    """The start with the largest Σ n·|μ|² has the least inertia; its counts are taken."""
+    norms, counts = [[4, 1], [6, 2], [3, 3], [5, 1]], [[3, 7], [4, 6], [5, 5], [2, 8]]
+    best = max(range(4), key=lambda i: sum(n * u for n, u in zip(counts[i], norms[i], strict=True)))
+    values = {
+        "u": np.array(norms, np.uint64).reshape(-1) << np.uint64(40),
+        "n": np.array(counts, np.uint64).reshape(-1),
+    }
+    protocol = (choose_best(4, parties) + take_counts(4)).named("starts")
+    shards = share_states(values, parties)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
+    assert reconstruct(states, 0, "n").tolist() == counts[best]
 
 
 @pytest.mark.parametrize(

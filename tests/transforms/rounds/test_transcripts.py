@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.transcript_cases import on_squared_distances, on_starts, on_weights, words
+from support.transcript_cases import on_scores, on_squared_distances, on_starts, on_weights, words
 from support.transcripts import (
     ROWS,
     RUNS,
@@ -153,6 +153,7 @@ CASES: dict[str, Case] = {
         "the best of four starts": on_starts(m),
         "a secret random number": on_words(m, draw(ROWS), "x"),
         "a row by its weight": on_weights(m),
+        "the rows of the largest scores": on_scores(m),
         "the nearest centroid of each row": on_squared_distances(m),
     }.items()
 } | {

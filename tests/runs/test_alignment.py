@@ -1,0 +1,178 @@
+"""Tables with shuffled, partly common ids: aligned among two and three parties, and clustered as the joined table."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from support.commands import Strike, at_rename, run_all
+from support.ot_dealing import SMALL
+from support.worlds import (
+    BOTH,
+    CLUSTERS,
+    World,
+    blobs,
+    deal_stores,
+    make_world_without_stores,
+    run_in_threads,
+    under_strikes,
+)
+from veilmeans.io.storage.run_report import RunReport
+from veilmeans.pipelines.align import describe, run_align
+from veilmeans.pipelines.session.aligned_config import Alignment, load_alignment, with_alignment
+from veilmeans.pipelines.train import run_train
+from veilmeans.schemas.errors import HandshakeError, InputError
+from veilmeans.transforms.alignment import align_passes, alignment_shape
+from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
+from veilmeans.transforms.offline import ot_store
+from veilmeans.transforms.offline.ot_setup import OtSetup
+
+NAMES, ROWS, ITERATIONS = ("payco", "shop", "bank"), 60, 2
+
+
+@pytest.fixture(autouse=True)
+def _small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LPN sets that are far too small to be secure, and fast."""
+    for module in (ot_store, align_passes):
+        monkeypatch.setattr(module, "OtSetup", partial(OtSetup, setup=SMALL, main=SMALL))
+
+
+def values_of(ids: list[int]) -> np.ndarray:
+    """All columns of the rows with these ids: the table that nobody has."""
+    return blobs(1000, 6)[ids]
+
+
+def world_of(folder: Path, sets: list[list[int]], **fields: object) -> World:
+    """A party for each list of ids, in the order of its rows; two columns each."""
+    data = [
+        pa.table(
+            {"id": [f"c{each}" for each in ids], **dict(zip("xy", values_of(ids)[:, 2 * i : 2 * i + 2].T, strict=True))}
+        )
+        for i, ids in enumerate(sets)
+    ]
+    names = NAMES[: len(sets)]
+    job = {"layout": "vertical", "clusters": CLUSTERS, "max_iter": ITERATIONS, "rows": ROWS, "products": "beaver"}
+    job |= {"reveal": {"assignments": names, "outliers": names}, "outliers": {"count": 2}}
+    job |= {"init": {"indices": [0, 1, 2]}, "drop_bits": 0}
+    world = make_world_without_stores(folder, data, job, beam={"rows_per_shard": 12}, ids="id", **fields)
+    return world.altered(align={}, triples={"provider": "ot"}, kmeans={"rows": None})
+
+
+def aligned_ids(world: World, name: str) -> list[int]:
+    """The ids of a party's aligned rows, whose values are checked."""
+    found = load_alignment(world[name])
+    assert found is not None
+    table = pq.read_table(world[name].alignment_folder.path / found.file)
+    ids = [int(each.removeprefix("c")) for each in table.column("id").to_pylist()]
+    at = 2 * NAMES.index(name)
+    found = np.stack([table.column(each).to_numpy() for each in "xy"], axis=1)
+    assert np.array_equal(found, values_of(ids)[:, at : at + 2])
+    return ids
+
+
+def shuffled(ids: range, seed: int) -> list[int]:
+    return np.random.default_rng(seed).permutation(ids).tolist()
+
+
+@pytest.mark.parametrize("common", [1, 30, 60])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_all_parties_have_the_common_rows_in_one_order(tmp_path: Path, common: int, parties: int) -> None:
+    sets = [shuffled(range(i * (ROWS - common), i * (ROWS - common) + ROWS), i) for i in range(2)]
+    sets += [shuffled(range(200), 2)][: parties - 2]
+    world = world_of(tmp_path, sets)
+    found = run_in_threads(run_align, world.configs)
+    assert {each.rows for each in found} == {common}
+    assert {each.order for each in found} == {found[0].order}
+    ids = [aligned_ids(world, name) for name in world.configs]
+    assert set(ids[0]) == set.intersection(*map(set, sets))
+    assert all(each == ids[0] for each in ids)
+    assert "are common to all parties (payco has 60, shop has 60" in describe(world["payco"], found[0])
+    assert [each.order for each in run_in_threads(run_align, world.configs)] == [each.order for each in found]
+    assert not any(world[name].alignment_folder.making.exists() for name in world.configs)
+
+
+def test_no_common_row_ends_in_one_sentence(tmp_path: Path) -> None:
+    world = world_of(tmp_path, [shuffled(range(40), 1), shuffled(range(40, 70), 2)])
+    with pytest.raises(InputError, match=r"no id is common to all parties \(40 of payco, 30 of shop\)"):
+        run_in_threads(run_train, world.configs)
+    with pytest.raises(InputError, match="no id is common"):
+        run_train(world["shop"])  # as often as it is run, and nobody need be there
+
+
+@pytest.mark.parametrize("parties", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_clusters_are_those_of_the_joined_table(tmp_path: Path, parties: int) -> None:
+    sets = [shuffled(range(0, 80), 1), shuffled(range(20, 100), 2), shuffled(range(10, 90), 3)][:parties]
+    world = world_of(tmp_path, sets)
+    run_in_threads(run_align, world.configs)
+    deal_stores(World(world.folder, {name: with_alignment(config) for name, config in world.configs.items()}))
+    world.train()
+    ids = aligned_ids(world, "payco")
+    data = values_of(ids)[:, : 2 * parties]
+    rows = (data - data.min(axis=0)) / np.ptp(data, axis=0)
+    centroids = rows[:CLUSTERS]
+    for _ in range(ITERATIONS):
+        centroids = plaintext_iteration(lambda: [rows], centroids).centroids
+    labels = nearest(rows, centroids)
+    farthest = np.argsort(((rows - centroids[labels]) ** 2).sum(axis=1))[-2:]
+    for name in world.configs:
+        opened = pq.read_table(world.run_folder(name).assignments)
+        assert opened.column("id").to_pylist() == [f"c{each}" for each in ids]
+        assert opened.column("cluster").to_pylist() == labels.tolist()
+        outliers = pq.read_table(world.run_folder(name).outliers).column("id").to_pylist()
+        assert set(outliers) == {f"c{ids[at]}" for at in farthest}
+
+
+def test_several_shards_spelling_and_rows_that_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One party has a CSV file whose ids are spelled otherwise; shards are many, and so are the Beam elements."""
+    monkeypatch.setattr(alignment_shape, "_LEADER_IDS", 16)
+    monkeypatch.setattr("veilmeans.pipelines.align._FEW_IDS", 0)
+    sets = [shuffled(range(50), 1), shuffled(range(25, 100), 2)]
+    world = world_of(tmp_path, sets)
+    table = pq.read_table(world.data("shop"))
+    spelled = [f"  {each.upper()} " for each in table.column("id").to_pylist()]
+    file = tmp_path / "shop" / "data.csv"
+    pa.csv.write_csv(table.set_column(0, "id", pa.array(spelled)), file)
+    world = world.altered(align={"case": "lower"}).altered("shop", kmeans={"data": str(file)})
+    found = run_in_threads(run_align, world.configs)
+    assert found[0].rows == 25
+    rows = with_alignment(world["shop"]).required_kmeans.data or ""
+    read = pa.csv.read_csv(rows).column("id").to_pylist()
+    assert rows.endswith(".csv")
+    assert read[0].startswith("  C")
+    assert [int(each.strip()[1:]) for each in read] == aligned_ids(world, "payco")
+    stages = RunReport(world["payco"].aligning().run_folder).content["stages"]
+    assert stages["align.mask"]["messages"] == alignment_shape.AlignmentShape((50, 75)).shards == 4
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(InputError, match=r"data.csv has changed since its rows were aligned as 'test'"):
+        load_alignment(world["shop"])
+
+
+def test_parties_must_agree_on_the_rule(tmp_path: Path) -> None:
+    world = world_of(tmp_path, [[1, 2], [2, 3]]).altered("shop", align={"case": "lower"})
+    with pytest.raises(HandshakeError, match=r"align\.case is"):
+        run_in_threads(run_align, world.configs)
+
+
+STRIKES = {
+    "payco": [at_rename("outputs/"), at_rename("manifest.json")],
+    "shop": [at_rename("vole/"), Strike("making", 1, "shutil.rmtree")],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_killed_parties_resume_to_one_order(tmp_path: Path) -> None:
+    sets = [shuffled(range(50), 1), shuffled(range(25, 100), 2)]
+    world = world_of(tmp_path, sets)
+    under_strikes(world, STRIKES, "align")
+    assert aligned_ids(world, "payco") == aligned_ids(world, "shop")
+    assert set(aligned_ids(world, "payco")) == set(range(25, 50))
+    before = [load_alignment(world[name]) for name in BOTH]
+    ended = run_all("align", world.configs, tmp_path)
+    assert [code for code, _ in ended.values()] == [0, 0]
+    assert [load_alignment(world[name]) for name in BOTH] == before
+    assert all(isinstance(each, Alignment) for each in before)

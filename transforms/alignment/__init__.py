@@ -1,0 +1,1 @@
+"""Private alignment of rows by id: shards of a private set intersection among all parties."""
