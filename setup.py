@@ -41,6 +41,7 @@ setup(
         "sklearn": ["scikit-learn>=1.6,<2"],
         "dev": [
             "hypothesis>=6.130,<7",
+            "matplotlib>=3.10,<4",
             "pandas>=2.2,<4",
             "pdoc>=15,<17",
             "phe>=1.5,<2",

@@ -64,22 +64,25 @@ def plaintext_outliers(rows: Real, start: list[int], iterations: int, count: int
     return farthest(distances(scaled, nearest(scaled, centroids), centroids), count)
 
 
+def run_once(data: Labelled, seed: int) -> dict[str, float]:
+    """Jaccard coefficients with the frauds by one start, and of the outliers on shares with those of plaintext."""
+    count, joint = int(data.fraud.sum()), np.hstack(list(data.parts.values()))
+    start = np.random.default_rng(seed).choice(len(joint), K, replace=False).tolist()
+    model = VeilKMeans(K, init=start, max_iter=ITERATIONS, outliers=count, dealer=True).fit(data.parts)
+    done = int(np.asarray(model.n_iter_))
+    plain = plaintext_outliers(joint, start, done, count)
+    alone = {name: plaintext_outliers(part, start, done, count) for name, part in data.parts.items()}
+    flags = {"together on shares": model.outliers_, "together in plaintext": plain, **alone}
+    found = {name: jaccard(each, data.fraud) for name, each in flags.items()}
+    return {**found, "shares and plaintext": jaccard(model.outliers_, plain)}
+
+
 def compare(data: Labelled, runs: int) -> list[Figure]:
-    """Jaccard coefficients with the frauds over some seeds: mean and deviation; and of shares with plaintext."""
-    count, found = int(data.fraud.sum()), dict[str, list[float]]()
-    joint = np.hstack(list(data.parts.values()))
-    for seed in range(runs):
-        start = np.random.default_rng(seed).choice(len(joint), K, replace=False).tolist()
-        model = VeilKMeans(K, init=start, max_iter=ITERATIONS, outliers=count, dealer=True).fit(data.parts)
-        done = int(np.asarray(model.n_iter_))
-        plain = plaintext_outliers(joint, start, done, count)
-        alone = {name: plaintext_outliers(part, start, done, count) for name, part in data.parts.items()}
-        flags = {"together on shares": model.outliers_, "together in plaintext": plain, **alone}
-        for name, each in flags.items():
-            found.setdefault(name, []).append(jaccard(each, data.fraud))
-        found.setdefault("shares and plaintext", []).append(jaccard(model.outliers_, plain))
+    """Jaccard coefficients over some seeds: mean and deviation."""
+    found = [run_once(data, seed) for seed in range(runs)]
+    values = {name: [each[name] for each in found] for name in found[0]}
     figures = [
-        Figure(f"{data.name}: {name}", float(np.mean(each)), f"± {np.std(each):.3f}") for name, each in found.items()
+        Figure(f"{data.name}: {name}", float(np.mean(each)), f"± {np.std(each):.3f}") for name, each in values.items()
     ]
     return [*figures[:-1], Figure.at_least(figures[-1].name, figures[-1].value, "Jaccard", 0.999)]
 

@@ -57,6 +57,8 @@ class Shape:
     """How many ones a row has at each party; the inputs are sparse matrices then."""
     outliers: dict[str, Any] | None = None
     """How many outliers are found; both parties learn them."""
+    slow_offline: bool = False
+    """The link is slow while the triples are made, too."""
     starts: int = 1
     """Starts in the same rounds, the best of which is chosen."""
     final_assignment: bool = False
@@ -126,6 +128,8 @@ def finished_run(
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
         write_inputs(folder, shape, rows)
+        if shape.slow_offline:
+            shape_links(folder, shape)
         offline, before = _run(folder, "offline", shape.members)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):

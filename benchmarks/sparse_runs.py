@@ -54,13 +54,14 @@ class Case:
     columns: int
     rows: int
     link: str
+    clusters: int = CLUSTERS
 
     @property
     def shape(self) -> Shape:
         shard = min(65_536, _MESSAGE // (8 * self.columns))
         beam = {"rounds": "stages", "rows_per_shard": shard}
         features, link = 2 * self.columns, LINKS[self.link]
-        return Shape(self.rows, features, CLUSTERS, 1, beam, link, products=self.engine, zeros=self.zeros)
+        return Shape(self.rows, features, self.clusters, 1, beam, link, products=self.engine, zeros=self.zeros)
 
     @property
     def name(self) -> str:

@@ -166,9 +166,8 @@ def _build_exchange(config: JobConfig) -> Exchange:
         peers = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
         own = Endpoint(config.party, config.listen or "", identity.certificate)
         local = _local_inboxes.get(own.address)
-        exchange = FlightExchange(
-            own, peers, identity, config.max_message_bytes, config.exchange.timeout_s, local, late
-        )
+        limit, timeout, dealer = config.max_message_bytes, config.exchange.timeout_s, config.party == config.dealer
+        exchange = FlightExchange(own, peers, identity, limit, timeout, local, late, dealer)
     else:
         from veilmeans.io.exchange.file_exchange import FileExchange
 

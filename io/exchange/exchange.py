@@ -87,6 +87,13 @@ def read_arrays(key: MessageKey, payload: pa.Buffer) -> dict[str, Array]:
         raise RefusedError(f"message {key} holds no arrays: {type(error).__name__}") from None
 
 
+def missing(key: MessageKey) -> str:
+    """Ask why a message may be missing; that of a handshake, because its sender does something else."""
+    if key.address.stage == HANDSHAKE:
+        return "has its command begun, or is it busy with another run"
+    return "is its pipeline running"
+
+
 def check_size(key: MessageKey, size: int, limit: int) -> None:
     """Refuse a message over the limit, at the sender and at the recipient."""
     if size > limit:

@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from tenacity import wait_exponential
 
 from veilmeans.crypto.pairwise_encryption import DecryptionError, PairwiseCipher
-from veilmeans.io.exchange.exchange import Outgoing, check_size
+from veilmeans.io.exchange.exchange import Outgoing, check_size, missing
 from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
@@ -51,7 +51,7 @@ class FileExchange:
         path = self._path(self._peer_outboxes[key.sender], key)
         if not poll(partial(FileSystems.exists, path), timeout, _POLLING):
             raise PeerError(
-                f"no message {key.address} came from {key.sender} within {timeout:g} s: is its pipeline running, "
+                f"no message {key.address} came from {key.sender} within {timeout:g} s: {missing(key)}, "
                 f"and is its outbox {self._peer_outboxes[key.sender]}?"
             )
         return self._decrypt(key, self._read_limited(key, path))

@@ -19,7 +19,7 @@ import pyarrow.flight as flight
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from veilmeans.crypto.certificates import Identity
-from veilmeans.io.exchange.exchange import Outgoing, check_size
+from veilmeans.io.exchange.exchange import Outgoing, check_size, missing
 from veilmeans.io.exchange.flight_gateway import DROP_MESSAGES, FORGET_REFUSAL, LONGEST_WAIT
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.outbox import Outbox
@@ -41,6 +41,10 @@ _CHECK = 0.5  # seconds after which a `get` through the own gateway looks whethe
 _UNREACHABLE = (flight.FlightUnavailableError, flight.FlightCancelledError)  # a gateway is absent or closing
 
 
+class _BusyError(flight.FlightUnavailableError):
+    """A peer does not admit us at present; it may when its run has ended."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A party's gateway: its address, and the certificate that it must show."""
@@ -54,7 +58,8 @@ class FlightExchange:
     """An exchange with peers through gateways.
 
     `local`: the inbox of the own gateway, if it runs in this process. `late`: this process would make its messages
-    again if it died, so a put need not wait for the acknowledgements.
+    again if it died, so a put need not wait for the acknowledgements. `dealer`: this is the dealer, whom parties do not
+    admit while they are in a run; so a refused certificate is a busy peer first.
     """
 
     def __init__(
@@ -66,7 +71,9 @@ class FlightExchange:
         timeout: float,
         local: MessageStore | None = None,
         late: bool = False,
+        dealer: bool = False,
     ) -> None:
+        self._dealer = dealer
         self._own, self._peers, self._identity = own, dict(peers), identity
         self._limit, self._timeout, self._local = limit, timeout, local
         self._clients: dict[str, flight.FlightClient] = {}
@@ -99,7 +106,7 @@ class FlightExchange:
                     outbox.check()
             if time.monotonic() >= deadline:
                 raise PeerError(
-                    f"no message {key.address} came from {key.sender} within {timeout:g} s: is its pipeline running, "
+                    f"no message {key.address} came from {key.sender} within {timeout:g} s: {missing(key)}, "
                     f"and can it reach {self._own.address}?"
                 )
         return payload
@@ -166,6 +173,8 @@ class FlightExchange:
         retrying = Retrying(retry=retry_if_exception_type(_UNREACHABLE), wait=pauses, stop=stop, reraise=True)
         try:
             return retrying(partial(self._attempt, endpoint, call, time.monotonic() + timeout))
+        except _BusyError as busy:
+            raise PeerError(str(busy)) from None
         except (*_UNREACHABLE, flight.FlightTimedOutError):
             raise _silence(endpoint, timeout) from None
         except (flight.FlightError, pa.ArrowException) as error:
@@ -185,9 +194,12 @@ class FlightExchange:
             if self._clients.get(endpoint.name) is client:  # it is not closed: another thread may be about to use it
                 self._clients.pop(endpoint.name, None)
             if isinstance(error, _UNREACHABLE):
-                reason = diagnose(endpoint.name, endpoint.address, endpoint.certificate, self._identity, str(error))
-                if reason is not None:
-                    raise CertificateError(reason) from None
+                cause = diagnose(endpoint.name, endpoint.address, endpoint.certificate, self._identity, str(error))
+                if cause is not None and self._dealer and cause.not_pinned:
+                    busy = f"{endpoint.name} is busy with another run, in which it admits no dealer"
+                    raise _BusyError(f"{busy}; if it is not, {cause.sentence}") from None
+                if cause is not None:
+                    raise CertificateError(cause.sentence) from None
             raise
 
     def _client(self, endpoint: Endpoint) -> flight.FlightClient:

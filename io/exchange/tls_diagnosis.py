@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -29,8 +30,15 @@ _CAUSES = {  # the cause of a refusal, by a word of the peer's alert
 _PAUSE = 0.2  # seconds before a server that closed the connection is asked again
 
 
-def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: str) -> str | None:
-    """Return a sentence if certificates are the cause why `name` cannot be reached, else None (it may be starting)."""
+class Cause(NamedTuple):
+    """Why certificates keep us from a peer. `not_pinned`: the peer does not admit our certificate at present."""
+
+    sentence: str
+    not_pinned: bool = False
+
+
+def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: str) -> Cause | None:
+    """Return the cause if certificates are why `name` cannot be reached, else None (it may be starting)."""
     if "connect" not in error.lower() and "closed" not in error.lower() and "ssl" not in error.lower():
         return None
     try:
@@ -42,30 +50,31 @@ def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: 
         return None
     if shown is not None and shown != x509.load_pem_x509_certificate(pinned):
         theirs = fingerprint(shown.public_bytes(Encoding.PEM))
-        return (
+        return Cause(
             f"the gateway of {name} at {address} showed a certificate with fingerprint {theirs}, but the one pinned "
             f"here has {fingerprint(pinned)}: ask {name} for its certificate"
         )
     invalid = _invalid_dates(pinned)
     if invalid is not None:
-        return f"the gateway of {name} at {address} showed a certificate that {invalid}: ask {name} for a new one"
+        return Cause(
+            f"the gateway of {name} at {address} showed a certificate that {invalid}: ask {name} for a new one"
+        )
     for word, cause in _CAUSES.items():
         if word in alert:
             return _certificate_refused(name, address, identity, cause)
     return None
 
 
-def _certificate_refused(name: str, address: str, identity: Identity, cause: str) -> str:
+def _certificate_refused(name: str, address: str, identity: Identity, cause: str) -> Cause:
     invalid = _invalid_dates(identity.certificate)
     if invalid is not None:
-        return (
+        return Cause(
             f"the gateway of {name} at {address} refused our certificate, which {invalid}: "
             f"make a new one with `veilmeans config keys` and send it to {name}"
         )
-    return (
-        f"the gateway of {name} at {address} refused our certificate ({cause}): "
-        f"send {name} ours, fingerprint {fingerprint(identity.certificate)}"
-    )
+    ours = f"send {name} ours, fingerprint {fingerprint(identity.certificate)}"
+    sentence = f"the gateway of {name} at {address} refused our certificate ({cause}): {ours}"
+    return Cause(sentence, not_pinned=cause is _OTHER_CERTIFICATE)
 
 
 def _invalid_dates(pem: bytes) -> str | None:

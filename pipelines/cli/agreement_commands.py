@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from veilmeans.pipelines.cli.app import Dealer, DryRun, app, config_app
+from veilmeans.pipelines.cli.app import Changes, Configured, Dealer, DryRun, Run, app, config_app
+from veilmeans.pipelines.cli.json_output import Facts, add_command
 from veilmeans.pipelines.reporting.terminal import Terminal
 from veilmeans.schemas.errors import ConfigError
 
@@ -28,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="consent without being as
 _CONFIG = Path("config.yaml")
 
 
-@app.command()
+@add_command(app, "invite")
 def invite(
     address: Annotated[str, typer.Option(help=_ADDRESS_HELP, metavar="HOST:PORT")],
     name: Annotated[str | None, typer.Option("--name", "-n", help="this company's name in the run")] = None,
@@ -45,7 +46,7 @@ def invite(
     config: OwnConfig = _CONFIG,
     write: Annotated[Path | None, typer.Option(help="the file to write; default: NAME-invitation.json")] = None,
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Invite other companies to a run: one file to send.
 
     In the folder with your data.csv: `veilmeans invite --name payco --with shop --clusters 3 --address
@@ -59,10 +60,10 @@ def invite(
 
     own = OwnPart(config, address, listen, relative_to_config(config, data), rows, columns)
     wanted = Wanted(name, tuple(others.split(",")) if others else (), dealer, layout, clusters, run)
-    typer.echo(run_invite(own, wanted, days, write, dry_run))
+    return _print_text(run_invite(own, wanted, days, write, dry_run), config)
 
 
-@app.command()
+@add_command(app, "join")
 def join(
     file: Received,
     address: Annotated[str | None, typer.Option(help=_ADDRESS_HELP, metavar="HOST:PORT")] = None,
@@ -76,7 +77,7 @@ def join(
     yes: Yes = False,
     config: OwnConfig = _CONFIG,
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Join a run by an invitation: see its terms, and reply.
 
     In the folder with your data.csv: `veilmeans join payco-invitation.json --address shop.example:7101`. It shows the
@@ -90,16 +91,15 @@ def join(
 
     received = read_signed(file)
     if not isinstance(received.body, Invitation):
-        accept(file, yes, config, dry_run)
-        return
+        return accept(file, yes, config, dry_run)
     if address is None:
         raise ConfigError("--address is needed: HOST:PORT under which the other members reach you")
     own = OwnPart(config, address, listen, relative_to_config(config, data), rows, columns)
-    typer.echo(run_join(received, received.body, own, name, _Asker(yes or dry_run), dry_run))
+    return _print_text(run_join(received, received.body, own, name, _Asker(yes or dry_run), dry_run), config)
 
 
-@app.command()
-def accept(file: Received, yes: Yes = False, config: OwnConfig = _CONFIG, dry_run: DryRun = False) -> None:
+@add_command(app, "accept")
+def accept(file: Received, yes: Yes = False, config: OwnConfig = _CONFIG, dry_run: DryRun = False) -> Facts:
     """Accept a reply, an agreement, a proposal or an answer.
 
     A reply to your invitation completes your configuration. An agreement has all members of a run with more than two. A
@@ -131,11 +131,11 @@ def accept(file: Received, yes: Yes = False, config: OwnConfig = _CONFIG, dry_ru
             done = accept_decision(received, body, config, dry_run)
         case _:
             raise ConfigError(f"{file} is an invitation: `veilmeans join {file} --address HOST:PORT`")
-    typer.echo(done)
+    return _print_text(done, config)
 
 
-@app.command()
-def refuse(file: Received, config: OwnConfig = _CONFIG, dry_run: DryRun = False) -> None:
+@add_command(app, "refuse")
+def refuse(file: Received, config: OwnConfig = _CONFIG, dry_run: DryRun = False) -> Facts:
     """Refuse a proposal: nothing is changed, and an answer says so.
 
     An invitation that you do not want needs no answer: it expires.
@@ -146,10 +146,10 @@ def refuse(file: Received, config: OwnConfig = _CONFIG, dry_run: DryRun = False)
     received = read_signed(file)
     if not isinstance(received.body, Proposal):
         raise ConfigError(f"{file} is of the kind {received.kind}, and only a proposal can be refused")
-    typer.echo(answer(received, received.body, config, None, dry_run))
+    return _print_text(answer(received, received.body, config, None, dry_run), config)
 
 
-@app.command()
+@add_command(app, "propose")
 def propose(
     changes: Annotated[
         list[str] | None, typer.Argument(help="such as kmeans.clusters=4", metavar="[FIELD=VALUE]...")
@@ -159,7 +159,7 @@ def propose(
     days: Days = 14,
     config: OwnConfig = _CONFIG,
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Propose a change of agreed fields, a certificate or an address.
 
     `veilmeans propose kmeans.clusters=4 run=second triples.store=second` writes payco-proposal.json. The others accept
@@ -168,20 +168,27 @@ def propose(
     """
     from veilmeans.pipelines.configure.agreement.proposals import propose as run_propose
 
-    typer.echo(run_propose(config, changes or (), keys, address, days, dry_run))
+    return _print_text(run_propose(config, changes or (), keys, address, days, dry_run), config)
 
 
-@config_app.command()
-def words(config: OwnConfig = _CONFIG) -> None:
+@add_command(config_app, "config words")
+def words(config: OwnConfig = _CONFIG, run: Run = None, changes: Changes = None) -> Facts:
     """Show the six words of what is agreed, to compare by phone.
 
     They stand for all members' certificates as they are pinned here and for all agreed fields. Members whose words are
     the same have agreed on the same.
     """
     from veilmeans.pipelines.configure.agreement.shared_terms import agreed_words
-    from veilmeans.schemas.config import load_config
 
-    typer.echo(agreed_words(load_config(config)))
+    configured = Configured.load(config, run, changes)
+    spoken = agreed_words(configured.settings)
+    typer.echo(spoken)
+    return {**configured.facts, "words": spoken}
+
+
+def _print_text(text: str, config: Path) -> Facts:
+    typer.echo(text)
+    return {"config": str(config.resolve()), "text": text}
 
 
 class _Asker:

@@ -1,12 +1,17 @@
 """The command line application: its help screen, the options that commands share, and the exit codes."""
 
 import logging
+import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from veilmeans.schemas.config import JobConfig, parse_config, read_config
+from veilmeans.schemas.errors import ConfigError
 
 SECTIONS = {
     "Commands": ("init", "invite", "join", "inspect", "plan", "train", "results"),
@@ -16,8 +21,8 @@ SECTIONS = {
 BRIEF = ("sweep", "accept", "refuse", "propose", "gateway", "demo", "version")
 """Commands that the help screen only names."""
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent, "
-    "6 a message was refused, 7 certificate, 8 storage, 130 interrupted."
+    "Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent or "
+    "busy with another run, 6 a message was refused, 7 certificate, 8 storage, 130 interrupted."
 )
 _OPTIONS = "-v (--verbose: also log Beam's messages), --install-completion, --help"
 
@@ -50,12 +55,49 @@ _CONFIG_HELP = "Write and change configurations, keys and certificates. No data 
 config_app = typer.Typer(help=_CONFIG_HELP, no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(config_app, name="config", short_help="Write and change configurations and keys.")
 Config = Annotated[Path, typer.Option("--config", "-c", help="this party's configuration (YAML)")]
+_RUN_HELP = "the run's name, instead of the configured one"
+Run = Annotated[str | None, typer.Option("--run", help=_RUN_HELP)]
+_SET_HELP = "a field for this command only, such as kmeans.clusters=3; may be given several times"
+Changes = Annotated[list[str] | None, typer.Option("--set", help=_SET_HELP, metavar="FIELD=VALUE")]
 Configs = Annotated[list[Path], typer.Option("--config", "-c", help="a configuration; may be given several times")]
 _DEALER_HELP = "name of a dealer, if you have one; without, the parties make their triples themselves"
 Dealer = Annotated[str | None, typer.Option(help=_DEALER_HELP)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="check, print what would be done, write and send nothing")]
 BEAM_FLAGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that pass unknown flags on to Beam."""
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A configuration as a command uses it: the file with `--run` and `--set`, which change nothing in the file."""
+
+    file: Path
+    text: str
+    settings: JobConfig
+    options: str
+    """what stands behind `--config` on the command line, to be repeated in the next command"""
+
+    @classmethod
+    def load(cls, file: Path, run: str | None, changes: list[str] | None) -> "Configured":
+        """Read the file, and change the fields that the command line names; relative paths count from the file."""
+        before = read_config(file)
+        if run is None and not changes:
+            return cls(file, before, parse_config(before, file), "")
+        from veilmeans.pipelines.configure.edit_config import changed_text, parse_changes
+
+        wanted = parse_changes(changes or ())
+        words = [word for each in changes or () for word in ("--set", each)]
+        if run is not None:
+            if "run" in wanted:
+                raise ConfigError("run is set twice, by --run and by --set: name it once")
+            wanted, words = {**wanted, "run": run}, ["--run", run, *words]
+        text = changed_text(before, wanted, file)
+        return cls(file, text, parse_config(text, file), f" {shlex.join(words)}")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Whose configuration it is, of which run, and where."""
+        return {"party": self.settings.party, "run": self.settings.run, "config": str(self.file.resolve())}
 
 
 @app.callback()

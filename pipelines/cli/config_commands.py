@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 import typer
 
 from veilmeans import __version__
-from veilmeans.pipelines.cli.app import Config, Configs, Dealer, DryRun, app, config_app
+from veilmeans.pipelines.cli.app import Changes, Config, Configs, Configured, Dealer, DryRun, Run, app, config_app
+from veilmeans.pipelines.cli.json_output import Facts, add_command
 
 _LAYOUT_HELP = "vertical: same rows, own columns; horizontal: same columns, own rows"
 _TRIAL_HELP = "all members on this machine, keys included; or separate companies"
 
 
-@app.command()
+@add_command(app, "init")
 def init(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder in which the members' folders are made")] = Path(),
     parties: Annotated[str, typer.Option(help="names of the parties, separated by commas")] = "payco,shop",
@@ -22,7 +23,7 @@ def init(
     port: Annotated[int, typer.Option(min=1, max=65000, help="the first party's port; the others' follow")] = 7101,
     trial: Annotated[bool, typer.Option("--trial/--separate", help=_TRIAL_HELP)] = True,
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Write everyone's configuration and print the commands up to a result.
 
     Each party (and the dealer, if there is one) gets a folder with `config.yaml`, in which every field is explained.
@@ -41,19 +42,24 @@ def init(
         first_port=port,
         timeout=120 if trial else 600,
     )
+    configs = [str(out / name / "config.yaml") for name in values.members]
     if dry_run:
-        typer.echo(dry_init(out, values, trial))
-    else:
-        (write_trial if trial else write_configs)(out, values)
-        typer.echo((trial_commands if trial else separate_commands)(out, values))
+        return {"configs": configs, **_print_text(dry_init(out, values, trial))}
+    (write_trial if trial else write_configs)(out, values)
+    return {"configs": configs, **_print_text((trial_commands if trial else separate_commands)(out, values))}
 
 
-@config_app.command("set")
+def _print_text(text: str) -> Facts:
+    typer.echo(text)
+    return {"text": text}
+
+
+@add_command(config_app, "config set")
 def set_(
     config: Configs,
     changes: Annotated[list[str], typer.Argument(help="such as kmeans.clusters=3", metavar="FIELD=VALUE...")],
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Change fields of configurations in place.
 
     The value is YAML: 3, true, null, [a, b], {payco: 4, shop: 2}. Comments and order stay. Nothing is written if a
@@ -63,51 +69,52 @@ def set_(
 
     changed = set_fields(dict.fromkeys(config, parse_changes(changes)), dry_run)
     typer.echo(f"would change:\n{changed}" if dry_run else f"changed: {', '.join(map(str, config))}")
+    return {"configs": list(map(str, config)), "difference": changed}
 
 
-@config_app.command()
-def fill(config: Configs, dry_run: DryRun = False) -> None:
+@add_command(config_app, "config fill")
+def fill(config: Configs, dry_run: DryRun = False) -> Facts:
     """Set rows, columns and categories from all parties' data.
 
     Only for a trial on one machine. Parties that do not share one use `veilmeans inspect` and `veilmeans config set`.
     """
     from veilmeans.pipelines.configure.fill_from_data import fill_configs
 
-    typer.echo(fill_configs(config, dry_run))
+    return {"configs": list(map(str, config)), **_print_text(fill_configs(config, dry_run))}
 
 
-@config_app.command()
+@add_command(config_app, "config keys")
 def keys(
     name: Annotated[str, typer.Option("--name", "-n", help="the party's name, as in every configuration")],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for the files")] = Path("keys"),
     days: Annotated[int, typer.Option(min=1, max=3650, help="days for which the certificate is valid")] = 365,
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Make a party's key, certificate and seed.
 
     NAME.key and NAME.seed are secrets (mode 0600) and stay here. Send NAME.crt to every peer, and read its fingerprint
     to them over another channel, such as the phone.
     """
-    from veilmeans.pipelines.configure.party_keys import dry_keys, make_keys
+    from veilmeans.pipelines.configure.party_keys import dry_keys, key_files, make_keys
 
-    typer.echo((dry_keys if dry_run else make_keys)(name, out, days))
+    text = _print_text((dry_keys if dry_run else make_keys)(name, out, days))
+    return {**dict(zip(("key", "seed", "certificate"), map(str, key_files(name, out)), strict=True)), **text}
 
 
-@config_app.command()
+@add_command(config_app, "config fingerprint")
 def fingerprint(
     certificates: Annotated[list[Path], typer.Argument(help="certificates that peers sent", metavar="FILE...")],
-) -> None:
+) -> Facts:
     """Show fingerprints of certificates, to compare by phone.
 
     Pin a peer's certificate only if its owner reads out the same fingerprint.
     """
     from veilmeans.pipelines.configure.party_keys import show_fingerprint
 
-    for file in certificates:
-        typer.echo(show_fingerprint(file))
+    return _print_text("\n".join(map(show_fingerprint, certificates)))
 
 
-@config_app.command("predict")
+@add_command(config_app, "config predict")
 def config_predict(
     config: Config,
     name: Annotated[str, typer.Option("--name", "-n", help="name of the prediction, the same at all members")],
@@ -115,7 +122,9 @@ def config_predict(
     data: Annotated[str | None, typer.Option(help="this party's new rows (the dealer has none)")] = None,
     write: Annotated[Path | None, typer.Option(help="the file to write; default: NAME.yaml beside --config")] = None,
     dry_run: DryRun = False,
-) -> None:
+    run: Run = None,
+    changes: Changes = None,
+) -> Facts:
     """Write the configuration of a prediction.
 
     It is that of the training with some fields changed. Every member runs it: `veilmeans config predict --config
@@ -124,16 +133,19 @@ def config_predict(
     """
     from veilmeans.pipelines.configure.predict_config import write_predict_config
 
-    typer.echo(write_predict_config(config, name, data, rows, write, dry_run))
+    trained = Configured.load(config, run, changes)
+    target = write or config.with_name(f"{name}.yaml")
+    text = write_predict_config(config, name, data, rows, target, dry_run, trained.text)
+    return {"party": trained.settings.party, "run": name, "config": str(target.resolve()), **_print_text(text)}
 
 
-@app.command()
+@add_command(app, "demo")
 def demo(
     folder: Annotated[Path, typer.Option(help="folder for configurations, keys, data and results")] = Path("demo"),
     rows: Annotated[int, typer.Option(min=100, help="number of synthetic transactions")] = 10_000,
     exchange: Annotated[str, typer.Option(help="gateway or files")] = "gateway",
     dry_run: DryRun = False,
-) -> None:
+) -> Facts:
     """Two companies find fraud that neither sees alone, on this machine.
 
     A payment company and a merchant run as separate processes with synthetic data. The result is compared with
@@ -142,12 +154,13 @@ def demo(
     from veilmeans.pipelines.local.demo import dry_demo, run_demo
 
     if dry_run:
-        typer.echo(dry_demo(folder, rows, exchange))
-    else:
-        run_demo(folder, rows, exchange)
+        return _print_text(dry_demo(folder, rows, exchange))
+    run_demo(folder, rows, exchange)
+    return {"folder": str(folder), "rows": rows}
 
 
-@app.command()
-def version() -> None:
+@add_command(app, "version")
+def version() -> Facts:
     """Print the version."""
     typer.echo(__version__)
+    return {"version": __version__}

@@ -8,8 +8,9 @@ from typing import NoReturn
 
 from veilmeans.pipelines.cli import agreement_commands, config_commands, run_commands
 from veilmeans.pipelines.cli.app import app
+from veilmeans.pipelines.cli.json_output import known_error
 from veilmeans.pipelines.local.unused_modules import skip_unused_modules
-from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError, recover_error
+from veilmeans.schemas.errors import INTERRUPTED
 
 __all__ = ["agreement_commands", "app", "config_commands", "main", "run", "run_commands"]
 
@@ -23,9 +24,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("VEILMEANS_DEBUG"):
             raise
-        known = recover_error(error) or VeilmeansError(
-            f"unexpected {type(error).__name__}; set VEILMEANS_DEBUG=1 to see where, and please report it"
-        )
+        known = known_error(error)
         print(f"error: {known.sentence}", file=sys.stderr)
         sys.exit(known.code)
 

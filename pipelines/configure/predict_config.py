@@ -6,25 +6,33 @@ from typing import Any
 
 from veilmeans.io.storage.atomic_files import write_text
 from veilmeans.pipelines.configure.edit_config import changed_text
-from veilmeans.schemas.config import JobConfig, load_config, read_config
+from veilmeans.schemas.config import JobConfig, parse_config, read_config
 from veilmeans.schemas.errors import ConfigError
 
 
 def write_predict_config(
-    trained: Path, name: str, data: str | None, rows: str, file: Path | None, dry_run: bool = False
+    trained: Path,
+    name: str,
+    data: str | None,
+    rows: str,
+    file: Path | None,
+    dry_run: bool = False,
+    trained_text: str | None = None,
 ) -> str:
     """Write the file beside the trained one, so that relative paths stay valid; return the next commands.
 
-    Only the fields that differ are changed; comments and all other fields stay.
+    Only the fields that differ are changed; comments and all other fields stay. `trained_text`: the configuration of
+    the training, if it was not that of the file alone (`--run`, `--set`).
     """
-    config = load_config(trained)
+    text_before = read_config(trained) if trained_text is None else trained_text
+    config = parse_config(text_before, trained)
     target = file or trained.with_name(f"{name}.yaml")
     if target.exists():
         raise ConfigError(f"--write: {target} exists already: choose another name, or remove it")
     if target.resolve().parent != trained.resolve().parent:
         raise ConfigError(f"--write: {target} must be in the folder of {trained}, because paths in it are relative")
     changes = _changes(config, name, relative_to_config(trained, data), rows)
-    text = changed_text(read_config(trained), changes, target)
+    text = changed_text(text_before, changes, target)
     if dry_run:
         return f"would write {target}"
     write_text(target, text)

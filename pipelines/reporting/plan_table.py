@@ -1,18 +1,14 @@
-"""The command `veilmeans plan`: a plan, or a plan beside a run, as text and as JSON."""
+"""The command `veilmeans plan`: a plan, or a plan beside a run, as tables."""
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-import typer
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from veilmeans.io.exchange.link_shaping import Link
-from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, SelectedEngine, Traffic
 from veilmeans.pipelines.planning.plan_vs_run import MEASURED_TIMES, PlanVsRun, StepTotals, compare_with_run
@@ -28,19 +24,15 @@ _MADE = {"extend": "OTs", "correct": "corrections of OTs", "operands": "Enc(U)",
 _WHEN_OPENED = {"before": "before the first iteration", "iteration": "in each iteration", "end": "at the end"}
 
 
-def run_plan(config: JobConfig, json_file: str | None, run: str | None) -> None:
-    """Print the plan, and write it as JSON to a file; print only JSON if the file is "-"."""
+def run_plan(config: JobConfig, run: str | None) -> JobPlan | PlanVsRun | SweepPlan:
+    """Print the plan, or the plan beside a run, and return it."""
     plan: JobPlan | PlanVsRun | SweepPlan
     if config.required_kmeans.sweep is not None:
         plan = plan_sweep(config)
     else:
         plan = plan_ahead(config) if run is None else compare_with_run(config, None if run == _CONFIGURED_RUN else run)
-    if json_file == "-":
-        typer.echo(json.dumps(plan.to_json(), indent=2, ensure_ascii=False))
-        return
-    if json_file is not None:
-        write_json(Path(json_file), plan.to_json())
     Terminal().print(_shown(plan))
+    return plan
 
 
 def _shown(plan: JobPlan | PlanVsRun | SweepPlan) -> RenderableType:

@@ -1,6 +1,7 @@
 """The command `veilmeans results`: what a finished run opened to this party, as a table or as CSV. Nothing is sent."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +22,11 @@ from veilmeans.schemas.run_folder import RunFolder
 _CLUSTERS, _COLUMNS, _OUTLIERS = 10, 20, 10  # how many clusters, columns and outliers are printed
 
 
-def show_results(config: JobConfig, console: Console) -> None:
-    """Print how many rows each cluster has, its centroid in this party's columns, and the paths of the files."""
+def show_results(config: JobConfig, console: Console) -> dict[str, Any]:
+    """Print how many rows each cluster has, its centroid in this party's columns, and the paths of the files.
+
+    Return what the result says, and the number of this party's rows in each cluster.
+    """
     folder, result = config.run_folder, read_result(config.run_folder)
     if not folder.result.exists():
         raise StorageError(f"run {config.run!r} has no results at {config.party} yet: run `veilmeans train` first")
@@ -35,6 +39,9 @@ def show_results(config: JobConfig, console: Console) -> None:
         console.print(_outliers(folder))
     if folder.explanations.exists():
         console.print(explanations_table(folder))
+    if not folder.assignments.exists():
+        return result
+    return {**result, "rows_in_clusters": count_rows(folder, config.required_kmeans.clusters).tolist()}
 
 
 def _outliers(folder: RunFolder) -> Table:

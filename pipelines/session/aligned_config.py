@@ -6,7 +6,7 @@ from typing import Any
 
 from veilmeans.io.sources.aligned_rows import source_state
 from veilmeans.io.storage.atomic_files import read_json
-from veilmeans.schemas.config import JobConfig, load_config
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import InputError, StorageError
 
 
@@ -59,11 +59,6 @@ def use_alignment(config: JobConfig, found: Alignment) -> JobConfig:
     if not file.exists():
         raise StorageError(f"{file} is missing: restore it from a backup, or choose a new align.name at all parties")
     return config.with_aligned_rows(file, found.rows)
-
-
-def load_aligned_config(file: Path) -> JobConfig:
-    """Read a configuration, and use its aligned rows if there are any."""
-    return with_alignment(load_config(file))
 
 
 def no_common_rows(found: Alignment) -> str:

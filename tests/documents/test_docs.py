@@ -12,6 +12,7 @@ from veilmeans.pipelines.session import triple_claim as triples
 from veilmeans.pipelines.session.session import FAREWELL
 from veilmeans.schemas import errors
 from veilmeans.transforms.offline import dealer
+from veilmeans_airflow.command_process import NEEDS_A_PERSON, WORTH_A_RETRY
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -65,10 +66,12 @@ def test_every_exit_code_says_what_to_do() -> None:
     assert codes == {0, *errors._BY_CODE}
 
 
-def test_the_example_for_airflow_retries_what_the_table_says() -> None:
-    page = text("operations.md")
-    advice = re.findall(r"^\| (\d+) \|.*\| ([^|]*) \|$", page, re.MULTILINE)
+def test_airflow_retries_what_the_tables_say() -> None:
+    advice = re.findall(r"^\| (\d+) \|.*\| ([^|]*) \|$", text("operations.md"), re.MULTILINE)
     never = {int(code) for code, retry in advice if retry == "no"}
-    listed = re.search(r"\"skip_on_exit_code\": \[([\d, ]+)\]", page)
+    stops = re.findall(r"^\| (\d+) \|.*\| (stop[^|]*) \|$", text("commands.md"), re.MULTILINE)
+    listed = re.search(r"skip_on_exit_code=\[([\d, ]+)\]", text("airflow.md"))
     assert listed is not None
-    assert {int(code) for code in listed[1].split(",")} == never
+    assert never == {int(code) for code in listed[1].split(",")} == {int(code) for code, _ in stops}
+    assert never == set(NEEDS_A_PERSON)
+    assert never | set(WORTH_A_RETRY) == set(errors._BY_CODE)

@@ -28,7 +28,7 @@ from support.worlds import BOTH, DEALER, World, make_world, run_in_threads
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
 from veilmeans.pipelines.predict import run_predict
-from veilmeans.pipelines.reporting.status import show_status
+from veilmeans.pipelines.reporting.status import read_status, show_status
 from veilmeans.pipelines.reveal import run_reveal
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest
 
@@ -120,7 +120,7 @@ def test_a_finished_prediction_is_not_repeated_and_more_can_be_opened(predicted:
     table = pq.read_table(wider.run_folder("shop").assignments)
     np.testing.assert_array_equal(table["cluster"], expected_labels(predicted))
     assert before.items() <= kept_shares(predicted.prediction).items()
-    assert "'test'" in printed(show_status(wider["shop"]))
+    assert "'test'" in printed(show_status(wider["shop"], read_status(wider["shop"])))
 
 
 @pytest.mark.processes

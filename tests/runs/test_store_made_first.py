@@ -17,7 +17,7 @@ from support.worlds import BOTH, CLUSTERS, World, blobs, make_world_without_stor
 from veilmeans.pipelines import offline
 from veilmeans.pipelines.offline import run_offline
 from veilmeans.pipelines.planning.job_plan import plan_train
-from veilmeans.pipelines.reporting.status import show_status
+from veilmeans.pipelines.reporting.status import read_status, show_status
 from veilmeans.pipelines.train import run_train
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError, InputError, PeerError, StorageError, VeilmeansError
@@ -164,4 +164,8 @@ def test_a_party_that_dies_at_the_end_of_making_the_store_reruns(
 def test_status_says_who_makes_a_missing_store(tmp_path: Path, dealer: str | None, advice: str) -> None:
     data = tables(blobs(ROWS, 3), ["amount", "age", "visits"], [2], axis=1)
     world = make_world_without_stores(tmp_path, data, {"layout": "vertical", "clusters": 2}, dealer=dealer)
-    assert advice in next(cell for cell in show_status(world["payco"]).columns[1].cells if "not made" in str(cell))
+    assert advice in next(
+        cell
+        for cell in show_status(world["payco"], read_status(world["payco"])).columns[1].cells
+        if "not made" in str(cell)
+    )

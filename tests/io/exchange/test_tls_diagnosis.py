@@ -35,10 +35,16 @@ def gateway_of(identity: Identity, shop: bytes, folder: Path) -> Iterator[str]:
         yield f"127.0.0.1:{gateway.port}"
 
 
-def put(identity: Identity, address: str, payco: bytes = PAYCO.certificate, timeout: float = PATIENCE) -> None:
+def put(
+    identity: Identity,
+    address: str,
+    payco: bytes = PAYCO.certificate,
+    timeout: float = PATIENCE,
+    dealer: bool = False,
+) -> None:
     """Send a message from shop to payco, whose certificate shop has pinned."""
     own, peer = Endpoint("shop", "", identity.certificate), Endpoint("payco", address, payco)
-    exchange = FlightExchange(own, {"payco": peer}, identity, LIMIT, timeout)
+    exchange = FlightExchange(own, {"payco": peer}, identity, LIMIT, timeout, dealer=dealer)
     try:
         exchange.put_all([chain_message()])
     finally:
@@ -70,6 +76,22 @@ def test_the_same_name_with_another_key_is_refused_and_nothing_else_is_printed(
     assert f"payco at {address} refused our certificate" in sentence
     assert fingerprint(other.certificate) in sentence
     assert capfd.readouterr().err == ""
+
+
+def test_a_party_that_does_not_admit_the_dealer_is_busy(tmp_path: Path) -> None:
+    """A party in a run pins its peers only, so the dealer of its next store waits, then ends with code 5."""
+    notary = make_identity("notary", 2)
+    with gateway_of(PAYCO, SHOP.certificate, tmp_path) as address:
+        sentence = error_sentence(lambda: put(notary, address, timeout=0.5, dealer=True), PeerError)
+        error_sentence(lambda: put(notary, address), CertificateError)
+    assert "payco is busy with another run" in sentence
+    assert fingerprint(notary.certificate) in sentence
+
+
+def test_a_dealer_s_certificate_that_has_expired_is_no_matter_of_a_busy_party(tmp_path: Path) -> None:
+    notary = make_identity("notary", 2, PAST)
+    with gateway_of(PAYCO, notary.certificate, tmp_path) as address:
+        assert "expired on" in error_sentence(lambda: put(notary, address, dealer=True), CertificateError)
 
 
 def test_no_copy_of_the_key_is_written_while_a_cause_is_looked_for(
