@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.explained_files import Explained, check_explaining, check_explanations
 from support.parties import NAMES, file_mode
 from support.run_results import (
     assignment_shares,
@@ -39,7 +39,6 @@ from veilmeans.schemas.run_folder import OPENED, RunFolder
 from veilmeans.transforms.kmeans.open_results import assignments_step, centroids_step
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
 from veilmeans.transforms.openings.reveal_policy import RevealPolicy
-from veilmeans.transforms.openings.score_parts import OTHER_PARTIES
 from veilmeans.transforms.rounds.protocol import Inbox
 
 pytestmark = pytest.mark.slow
@@ -210,7 +209,9 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
     if "outliers" in result:
         check_outliers(pq.read_table(result["outliers"]), case, me, reveal, expected)
     if "explanations" in result:
-        check_explanations(pq.read_table(result["explanations"]), case, me, reveal, expected)
+        mine = case.columns, case.own_columns(me), case.own_rows(me)
+        clear = Explained.of(case.data, expected.centroids, expected.labels, expected.unit, *mine)
+        check_explanations(result["explanations"], clear, OUTLIERS, case.vertical and reveal.contributions == "all")
     if "centroids" in result:
         every = reveal.columns == "all" and case.vertical
         check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
@@ -228,32 +229,6 @@ def check_outliers(table: pa.Table, case: Case, me: int, reveal: RevealConfig, e
         assert table["cluster"].to_pylist() == expected.labels[rows].tolist()
     if also["score"]:
         np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[rows], rtol=0, atol=1e-4)
-
-
-def check_explanations(table: pa.Table, case: Case, me: int, reveal: RevealConfig, expected: Expected) -> None:
-    """Check each own column's part of the outliers' scores, and that all parts add up to the score."""
-    mine, own = case.own_rows(me), case.own_columns(me)
-    unit = np.where(expected.unit == 0, 1, expected.unit)
-    moved = (case.data - expected.centroids[expected.labels]) / unit
-    for row in np.argsort(-expected.scores)[:OUTLIERS]:
-        if not mine.start <= row < mine.stop:
-            continue
-        lines = table.filter(pc.equal(table["row"], int(row) - mine.start)).to_pylist()
-        parts = {line["column"]: line["contribution"] for line in lines}
-        names = {case.columns[column]: column for column in own}
-        others = {OTHER_PARTIES} if case.vertical and reveal.contributions == "all" else set()
-        assert parts.keys() == {*names, *others}
-        for line in lines:
-            assert line["cluster"] == expected.labels[row]
-            if line["column"] in names:
-                column = names[line["column"]]
-                assert line["contribution"] == pytest.approx(moved[row, column] ** 2, abs=1e-3)
-                assert line["difference"] == pytest.approx(moved[row, column] * unit[column], abs=1e-3 * unit[column])
-        assert sum(parts.values()) == pytest.approx(expected.scores[row], abs=1e-3)
-        assert sum(line["share"] for line in lines) == pytest.approx(1)
-    assert len(set(table["row"].to_pylist())) == sum(
-        mine.start <= row < mine.stop for row in np.argsort(-expected.scores)[:OUTLIERS]
-    )
 
 
 def check_assignments(file: str, labels: Array) -> None:
@@ -286,23 +261,17 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
     rows = {peer: assignment_shares(world[peer]) for peer in config.online().peers}
     for key, arrays in received(config):
         stage, shard = key.address.stage, key.address.shard
+        mine = row_shards[shard].owner in (None, config.me.index) if shard < len(row_shards) else False
         if stage.startswith("reveal-assignments"):
-            mine = row_shards[shard].owner in (None, config.me.index)
             assert set(arrays) == ({"c"} if named["assignments"] and mine else set())
             for array in arrays.values():
                 np.testing.assert_array_equal(array, rows[key.sender][shard])
         elif stage.startswith("reveal-scores"):
-            mine = row_shards[shard].owner in (None, config.me.index)
             wanted = {name for name, what in (("shown", "scores"), ("outlier", "outliers")) if named[what] and mine}
             assert set(arrays) == wanted
-        elif stage.startswith("reveal-explanations"):
-            mine = row_shards[shard].owner in (None, config.me.index)
-            whole = {"explained.score"} if case.vertical and reveal.contributions == "all" else set()
-            assert set(arrays) == ({"explained", *whole} if named["explanations"] and mine else set())
-        elif stage.startswith("reveal-explained"):
-            assert set(arrays) == ({"mu"} if named["explanations"] else set())
-            if arrays:
-                assert arrays["mu"].shape == (CLUSTERS, len(case.own_columns(config.me.index)))
+        elif stage.startswith("reveal-expla"):
+            whole = case.vertical and reveal.contributions == "all"
+            check_explaining(stage, arrays, named["explanations"], mine, whole, len(case.own_columns(config.me.index)))
         elif stage.startswith("reveal-centroids"):
             wanted = {"mu"} if named["centroids"] else set()
             wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
