@@ -31,7 +31,7 @@ def draw_all(folder: Path) -> list[Path]:
 
 
 def _two(left: str, right: str, size: tuple[float, float] = (9, 3.2)) -> tuple[Any, Any]:
-    figure, axes = plt.subplots(1, 2, figsize=size)
+    figure, axes = plt.subplots(1, 2, figsize=size, layout="constrained")
     for each, title in zip(axes, (left, right), strict=True):
         each.set_ylabel(title)
         each.grid(visible=True, axis="y", alpha=0.3)
@@ -71,7 +71,9 @@ def _q4(results: Values) -> Any:
     figure, axes = _two("s, 10^6 rows (scaled)", "s (scaled)")
     for engine, by_columns in q4_by_columns(results).items():
         axes[0].plot(list(by_columns), [each[0] for each in by_columns.values()], marker="o", label=engine)
-    axes[0].set(xlabel="columns of each party", xscale="log", yscale="log")
+        axes[0].set_xscale("log", base=2)
+        axes[0].set_xticks(list(by_columns), [f"{columns}" for columns in by_columns])
+    axes[0].set(xlabel="columns of each party", yscale="log")
     for (engine, zeros), by_rows in q4_by_zeros(results).items():
         label = engine if engine == "beaver" else f"{engine}, {zeros:.0%} zeros"
         axes[1].plot(ROWS_SCALED, [by_rows[n][0] for n in ROWS_SCALED], marker="o", label=label)
@@ -83,7 +85,7 @@ def _q4(results: Values) -> Any:
 
 def _q5(results: Values) -> Any:
     """Bars of mean Jaccard coefficients, as in the table."""
-    figure, axis = plt.subplots(figsize=(6, 3.2))
+    figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
     (table,) = q5_tables(results)
     for number, row in enumerate(table.rows):
         cells = [row[2], row[3], *row[4].split(" and ")]

@@ -72,6 +72,11 @@ def stored_terms(folder: RunFolder, me: str, peers: Mapping[str, object]) -> dic
     return {peer: _read_terms(folder, peer, me) for peer in peers}
 
 
+def own_binding(folder: RunFolder, me: str, peer: str) -> str:
+    """Read the binding that this party announced to a peer when the run was bound."""
+    return _read_terms(folder, me, peer).binding
+
+
 def completion_messages(folder: RunFolder, me: str, peers: Iterable[str]) -> list[Outgoing]:
     """The terms of a bound run once more, with the mark COMPLETE: only a peer that begins the run afresh reads them."""
     if not all(folder.terms(me, peer).exists() for peer in peers):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.exchange.handshake import stored_terms
+from veilmeans.io.exchange.handshake import own_binding, stored_terms
 from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, TableEncoding, encoded_names
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import format_of
@@ -96,7 +96,7 @@ def load_model(config: JobConfig) -> TrainedModel | None:
     _check_kept_fields(config, saved)
     binding, encoding = saved["binding"], TableEncoding.from_json(saved["encoding"])
     scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
-    digest = _training_digest(trained, binding)
+    digest = _training_digest(trained)
     return TrainedModel(trained.run, trained.run_folder, binding, saved["iterations"], encoding, scaling, digest)
 
 
@@ -135,14 +135,18 @@ def _configured_columns(job: KMeansConfig, known: tuple[ColumnEncoding, ...]) ->
     return job.columns if tuple(str(i) for first, last in runs for i in range(first, last)) == names else names
 
 
-def _training_digest(place: JobConfig, binding: str) -> str:
-    """A digest of the bindings that all parties announced when they trained the model."""
-    peers = {peer: Terms({}) for peer in place.parties if peer != place.party}
-    heard = stored_terms(place.run_folder, place.party, peers)
-    if heard is None:
-        missing = next(file for peer in peers if not (file := place.run_folder.terms(peer, place.party)).exists())
+def _training_digest(place: JobConfig) -> str:
+    """A digest of the bindings that all parties announced when they trained the model; those of a sweep are its own."""
+    me, folder = place.party, place.run_folder
+    peers = {peer: Terms({}) for peer in place.parties if peer != me}
+    first = next(iter(peers))
+    heard = stored_terms(folder, me, peers)
+    if heard is None or not folder.terms(me, first).exists():
+        files = [*(folder.terms(peer, me) for peer in peers), folder.terms(me, first)]
+        missing = next(file for file in files if not file.exists())
         raise StorageError(f"{missing} is missing: restore it from a backup")
-    bindings = [binding if party == place.party else heard[party].binding for party in place.parties]
+    binding = own_binding(folder, me, first)
+    bindings = [binding if party == me else heard[party].binding for party in place.parties]
     return hashlib.sha256(json.dumps(bindings).encode()).hexdigest()[:16]
 
 

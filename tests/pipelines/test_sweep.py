@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from support.commands import Strike, assert_all_succeeded, at_rename, run_all
@@ -18,6 +19,7 @@ from support.worlds import (
     World,
     blobs,
     changed_config,
+    deal_directly,
     make_world,
     make_world_without_stores,
     run_in_threads,
@@ -28,6 +30,7 @@ from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
 from veilmeans.pipelines.planning.sweep_plan import plan_sweep
+from veilmeans.pipelines.predict import run_predict
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.pipelines.sweep import run_sweep
 from veilmeans.pipelines.train import run_train
@@ -61,7 +64,7 @@ def plain_inertias(world: World) -> dict[int, float]:
     found = {}
     for k, part in world["payco"].swept().items():
         start = rows[list(initial_rows(part.required_kmeans, layout_of(part, part.required_kmeans)))]
-        centroids = lloyd(lambda: [rows], start, ITERATIONS)[-1].centroids
+        centroids = lloyd(lambda: [rows], start, part.required_kmeans.max_iter)[-1].centroids
         found[k] = float(((rows - centroids[nearest(rows, centroids)]) ** 2).sum())
     return found
 
@@ -127,6 +130,25 @@ def test_a_sweep_that_is_killed_resumes_and_ends_as_without(tmp_path: Path) -> N
     assert "<polyline" in world.run_folder("payco").sweep_page.read_text()
     assert "<polyline" not in world.run_folder("shop").sweep_page.read_text()
     assert_all_succeeded(run_all("sweep", world.parties, tmp_path))
+
+
+def test_a_training_of_a_sweep_is_a_model_for_new_rows(tmp_path: Path) -> None:
+    world = sweep_world(tmp_path, sweep=[2, 3], clusters=3)
+    run_in_threads(run_sweep, world.parties)
+    fields = {"clusters": 3, "sweep": None, "predict": {"model": "test.k3"}, "reveal": {"assignments": BOTH}}
+    fields["reveal"] |= {"inertia": [], "centroids": []}
+    new = world.altered(run="new", kmeans=fields, triples={"store": "new"})
+    deal_directly(new.parties)
+    run_in_threads(run_predict, new.parties)
+    for name, config in new.parties.items():
+        trained = world[name].swept()[3].run_folder
+        assert pq.read_table(config.run_folder.assignments).equals(pq.read_table(trained.assignments))
+
+
+def test_homomorphic_products_of_all_trainings_use_the_keys_of_one_store(tmp_path: Path) -> None:
+    world = sweep_world(tmp_path, products="he", sweep=[1, 3], clusters=3, max_iter=2)
+    run_in_threads(run_sweep, world.parties)
+    assert opened(world, "payco") == pytest.approx(plain_inertias(world), abs=1e-3)
 
 
 def test_parties_with_other_numbers_of_clusters_are_refused(tmp_path: Path) -> None:
