@@ -164,6 +164,13 @@ OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"outliers": {"fraction": 0.01}, "reveal": {"scores": PARTIES, "outliers": PARTIES}},
         ("last-assign", "last-outliers", "last-threshold", "reveal-scores"),
     ),
+    "vertical, `reveal.explanations`, `contributions: all`": (
+        {
+            "outliers": {"fraction": 0.01},
+            "reveal": {"outliers": PARTIES, "explanations": PARTIES, "contributions": "all"},
+        },
+        ("last-explain", "last-explain-clusters", "last-explain-centroids", "reveal-explanations", "reveal-explained"),
+    ),
     "vertical, `outliers.during_training`": (
         {"outliers": {"fraction": 0.01, "during_training": True}, "reveal": {"outliers": PARTIES}},
         ("assign", "outliers", "threshold", "weigh", "update"),

@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transforms.primitives",),
     ("transforms.products",),
     ("transforms.statistics",),
+    ("transforms.openings",),
     ("transforms.offline",),
     ("transforms.alignment",),
     ("transforms.kmeans",),

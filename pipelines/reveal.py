@@ -60,6 +60,7 @@ def _check_shares(config: JobConfig, trained: FinishedRun, reveal: RevealConfig)
 def _files(config: JobConfig, reveal: RevealConfig) -> list[Path]:
     folder = config.run_folder
     files = {"assignments": folder.assignments, "scores": folder.scores, "outliers": folder.outliers}
+    files["explanations"] = folder.explanations
     files["centroids"] = folder.centroids
     return [*(file for what, file in files.items() if config.party in getattr(reveal, what)), folder.result]
 

@@ -176,7 +176,7 @@ class OutliersConfig(ConfigSection):
         return self
 
 
-REVEALED = ("assignments", "centroids", "inertia", "scores", "outliers")
+REVEALED = ("assignments", "centroids", "inertia", "scores", "outliers", "explanations")
 """The results that a policy names parties for."""
 
 
@@ -195,6 +195,13 @@ class RevealConfig(ConfigSection):
     """who learns each row's squared distance to its own centroid, in normalised units"""
     outliers: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
     """who learns which rows are outliers: one bit of each row; needs kmeans.outliers"""
+    explanations: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
+    """who learns what each of its own columns adds to an outlier's score: opens the cluster of each outlier, and the
+    centroids of these clusters in its own columns (horizontal: of its own outliers, in all columns); all of them must
+    be named in reveal.outliers"""
+    contributions: Annotated[Literal["own", "all"], REVEAL_POLICY] = "own"
+    """vertical: explanations by one's own columns, or also by one number for all columns of the others; all also
+    reveals the outliers' scores"""
 
 
 class PredictConfig(ConfigSection):
@@ -411,6 +418,9 @@ class KMeansConfig(ConfigSection):
     def _check_outliers(self) -> None:
         if self.reveal.outliers and self.outliers is None:
             raise ValueError("reveal.outliers: needs kmeans.outliers, which says how many there are")
+        for party in self.reveal.explanations:
+            if party not in self.reveal.outliers:
+                raise ValueError(f"reveal.explanations: {party!r} must be in reveal.outliers, too, to know their rows")
         if self.outliers is not None and self.rows and self.outliers.of(self.total_rows) >= self.total_rows:
             raise ValueError(f"outliers.count: must be below the number of rows, {self.total_rows:,}")
         if not self.final_assignment and (self.reveal.scores or self.outliers is not None):

@@ -23,7 +23,9 @@ SEEDS = "seeds"  # shares of the centroids that k-means++ has chosen; by their n
 SEED_WEIGHTS = "seed-weights"  # shares of the rows' weights in k-means++; by the number of centroids and row shard
 OPENED = "opened"  # each row's cluster, opened to this party; by row shard
 OPENED_SCORES = "opened-scores"  # scores and outliers, opened to this party; by row shard
-SCORES = "scores"  # shares of the rows' scores, and of which are outliers; by iteration and row shard
+EXPLAINED_CENTROIDS = "explained-centroids"  # shares of the centroids that have outliers; by column shard
+OPENED_EXPLANATIONS = "opened-explanations"  # outliers' clusters and scores, opened to this party; by row shard
+SCORES = "scores"  # shares of the rows' scores, outliers and outliers' clusters; by iteration and row shard
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class RunFolder(Folder):
     assignments = _Name("assignments.parquet")  # each row's cluster, if it was opened to this party
     scores = _Name("scores.parquet")  # each row's squared distance to its centroid, if it was opened to this party
     outliers = _Name("outliers.parquet")  # the outliers, if they were opened to this party
+    explanations = _Name("explanations.parquet")  # the columns' parts of outliers' scores, if they were opened
     centroids = _Name("centroids.parquet")  # the centroids in original units, if they were opened to this party
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
     sweep = _Name("sweep.json")  # of a sweep: its trainings, and what was opened of them to this party

@@ -149,26 +149,28 @@ def results(
     config: Config,
     csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
     outliers_csv: Annotated[Path | None, typer.Option(help="write the outliers to this file, too")] = None,
+    explanations_csv: Annotated[Path | None, typer.Option(help="write what explains them to this file, too")] = None,
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
     """Show the results that were opened to this party.
 
-    Sizes of the clusters, centroids, outliers and the paths of the result files, from this party's storage. Nothing is
-    sent.
+    Sizes of the clusters, centroids, outliers, what explains them, and the paths of the result files, from this party's
+    storage. Nothing is sent.
     """
     configured = _load(config, run, changes)
     settings = configured.settings
-    from veilmeans.pipelines.reporting.results_table import show_results, write_assignments_csv, write_outliers_csv
+    from veilmeans.pipelines.reporting import results_table
     from veilmeans.pipelines.reporting.sweep_report import is_sweep, read_trainings, show_sweep
 
     if is_sweep(settings):
         Terminal().print(show_sweep(settings))
         return {**configured.facts, "trainings": read_trainings(settings)}
-    facts = {**configured.facts, **show_results(settings, Terminal())}
+    facts = {**configured.facts, **results_table.show_results(settings, Terminal())}
     for name, file, write in (
-        ("csv", csv, write_assignments_csv),
-        ("outliers_csv", outliers_csv, write_outliers_csv),
+        ("csv", csv, results_table.write_assignments_csv),
+        ("outliers_csv", outliers_csv, results_table.write_outliers_csv),
+        ("explanations_csv", explanations_csv, results_table.write_explanations_csv),
     ):
         if file is not None:
             escaped = write(settings, file)

@@ -28,6 +28,7 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.dealer import corrected_parts
 from veilmeans.transforms.offline.traced_job import EqualPlaces, JobStep, Needs, StoreJobs, TracedJob
 from veilmeans.transforms.rounds.trace import StageTrace
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
 
 if TYPE_CHECKING:
     from veilmeans.pipelines.planning.planned_ot import MadeStore
@@ -149,6 +150,9 @@ def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
     assigned = sum(count * _file_bytes(c=((k, word_count(rows)), "uint64")) for rows, count in shards.items())
     last = kmeans if kmeans.predicts else kmeans.last
     scores = sum(count * _score_bytes(last, rows) for rows, count in shards.items()) if last.measures else 0
+    if last.explanations is not None:
+        groups, widths = last.explanations.groups, [each.stop - each.start for each in last.column_shards]
+        scores += sum(_file_bytes(mu=((groups, kmeans.k, width), "uint64")) for width in widths)
     product = kmeans.engines.distance[config.me.index]
     row_bytes = 0 if product is None else product.packs * product.cipher.size
     encrypted = layout.features[config.me.index] * row_bytes * (layout.parties - 1)
@@ -156,9 +160,13 @@ def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
 
 
 def _score_bytes(last: KMeansSteps, rows: int) -> int:
-    """A row shard's scores that may be opened, and its outliers."""
-    shown = {"shown": ((rows,), "uint64")} if last.scores else {}
-    return _file_bytes(**shown, **({"outlier": ((word_count(rows),), "uint64")} if last.outliers else {}))
+    """A row shard's scores that may be opened, its outliers, and their clusters."""
+    kept: dict[str, tuple[tuple[int, ...], str]] = {"shown": ((rows,), "uint64")} if last.shows else {}
+    kept |= {"outlier": ((word_count(rows),), "uint64")} if last.outliers else {}
+    if last.explanations is not None:
+        kept[EXPLAINED] = ((last.k, word_count(rows)), "uint64")
+        kept |= {EXPLAINED_SCORE: ((rows,), "uint64")} if last.explanations.others else {}
+    return _file_bytes(**kept)
 
 
 def _operand_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:

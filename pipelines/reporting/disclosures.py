@@ -74,6 +74,11 @@ def _statistics(config: JobConfig, job: KMeansConfig) -> Disclosure:
     return Disclosure(what, "all", "before the first iteration", reason)
 
 
+def _columns_of(job: KMeansConfig) -> str:
+    """The columns of which a party has values, in a disclosure's words."""
+    return "in its own columns" if job.layout == "vertical" else "in all columns"
+
+
 def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     policy, when = opening["policy"], format_time(opening["when"]) if opening["when"] else "at the end"
     own = "of its own rows" if job.layout == "horizontal" else "of every row"
@@ -85,6 +90,9 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     results = {"assignments": f"cluster {own}", "centroids": f"centroids {columns}, in original units{scale}"}
     results["inertia"] = "inertia: the sum of squared distances to the centroids"
     results["outliers"] = f"whether a row is an outlier, {own}"
+    results["explanations"] = f"cluster of each outlier, {own}, and the centroids of these clusters, {_columns_of(job)}"
+    if job.layout == "vertical" and policy.get("contributions") == "all":
+        results["explanations"] += "; the outliers’ squared distances to their centroids, in normalised units"
     results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"
     return [

@@ -20,6 +20,7 @@ from veilmeans.io.storage.atomic_files import atomic_write, read_json
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.planning.units import format_duration, format_period, format_size, format_time
+from veilmeans.pipelines.reporting.cluster_details import mean_contributions
 from veilmeans.pipelines.reporting.cost_summary import (
     StageCosts,
     costs_by_phase,
@@ -44,10 +45,11 @@ from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.open_results import RevealPolicy
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.offline.traced_job import JobStep
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 
+_COLUMNS = 20  # how many columns are shown
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
@@ -115,7 +117,7 @@ def _read_run(config: JobConfig) -> RunFacts:
 
 def _steps(job: KMeansConfig, kmeans: KMeansSteps, openings: Sequence[Mapping[str, Any]]) -> tuple[JobStep, ...]:
     named = {name: frozenset({0} if any(each["policy"].get(name) for each in openings) else ()) for name in REVEALED}
-    policy = RevealPolicy(kmeans.layout, **named, all_columns=False, name="")
+    policy = RevealPolicy(kmeans.layout, **named, all_columns=False, all_contributions=False, name="")
     return trace_job(kmeans, statistics_method(job), policy).steps
 
 
@@ -132,6 +134,7 @@ def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
         "total_offline": StageCosts.of(offline["stages"]),
         "files": _files(config.run_folder),
         "sizes": _cluster_sizes(facts),
+        "contributions": _contributions(facts),
         "histogram": _score_histogram(facts.config.run_folder),
         "disclosures": _disclosures(facts),
         "pipelines": _pipelines(online["iterations"]),
@@ -173,7 +176,7 @@ def _files(folder: RunFolder) -> list[tuple[str, str, int]]:
     """Name, content and size of the run's result files."""
     contents = {folder.assignments: "cluster of each row", folder.centroids: "centroids, in original units"}
     contents |= {folder.scores: "squared distance of each row to its centroid, in normalised units"}
-    contents |= {folder.outliers: "the outliers"}
+    contents |= {folder.outliers: "the outliers", folder.explanations: "what each column adds to the outliers’ scores"}
     contents |= {folder.result: "what was opened to this party", folder.report: "the numbers of this report"}
     return [(file.name, content, file.stat().st_size) for file, content in contents.items() if file.exists()]
 
@@ -188,6 +191,19 @@ def _cluster_sizes(facts: RunFacts) -> list[tuple[int, int, Markup]]:
     return [
         (number, int(count), draw_bar([("computed", float(count))], largest, "", f"cluster {number}: {count:,} rows"))
         for number, count in enumerate(counts)
+    ]
+
+
+def _contributions(facts: RunFacts) -> list[tuple[str, str, Markup]]:
+    """Name, mean part of the outliers' scores, and bar of the columns that add most to them."""
+    folder = facts.config.run_folder
+    if "explanations" not in facts.result or not folder.explanations.exists():
+        return []
+    parts = mean_contributions(folder)[:_COLUMNS]
+    largest = max((part for _, part in parts), default=0.0)
+    return [
+        (name, f"{part:.4g}", draw_bar([("computed", part)], largest, "", f"{name}: {part:.4g}"))
+        for name, part in parts
     ]
 
 

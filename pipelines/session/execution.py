@@ -11,6 +11,7 @@ from veilmeans.io.storage.run_report import Stages
 from veilmeans.io.storage.triple_store import Manifest
 from veilmeans.pipelines.session.kmeans_from_config import runs_in_one_call
 from veilmeans.pipelines.session.retries import with_retries
+from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.transforms.kmeans import iteration
 from veilmeans.transforms.kmeans.party_state import PartyJob
@@ -45,6 +46,13 @@ def run_description(config: JobConfig, job: PartyJob, describe: Describe) -> Sta
     from veilmeans.pipelines.session import beam_runner
 
     return beam_runner.run_description(config, job, describe)
+
+
+def run_on_one_element(job: PartyJob, describe: Describe) -> tuple[Arrays, Stages]:
+    """Run a description over one element in this process; return its last state, and the costs of its stages."""
+    costs = StageCosts()
+    state: Arrays = describe(BareExecutor(job, job.context.open(), costs))[0]
+    return state, costs.counts()
 
 
 def run_store_work(config: JobConfig, steps: KMeansSteps, work: StoreWork, shards: Sequence[StoreShard]) -> Stages:

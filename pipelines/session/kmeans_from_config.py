@@ -20,6 +20,7 @@ from veilmeans.transforms.offline.traced_job import StoreJobs, SweptJobs, Traced
 from veilmeans.transforms.primitives.argmin import METHODS, Argmin
 from veilmeans.transforms.primitives.argmin_choice import choose_argmin
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
+from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, choose_digit_bits
 from veilmeans.transforms.statistics.weighted_choice import WEIGHT_BITS
 
@@ -96,6 +97,7 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     predicts, seeding = job.predict is not None, _seeding(config, layout, chosen or requested_engines(config))
     about = layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
     steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, layout))
+    steps = replace(steps, explanations=_explanations(job, layout))
     if job.trained_starts == 1:
         return steps
     one = replace(he_bounds(config), k=job.clusters, starts=1)
@@ -190,6 +192,14 @@ def _outliers(config: JobConfig, layout: Layout) -> Outliers | None:
     rows = layout.total_rows
     outliers = Outliers(job.outliers.of(rows), score_bits(job, layout), rows.bit_length(), during_training=job.trims)
     return choose_digit_bits(outliers, rows, layout.parties, link.rate, link.round_trip)
+
+
+def _explanations(job: KMeansConfig, layout: Layout) -> Explanations | None:
+    """The explanation of outliers, if somebody is to learn it."""
+    if not job.reveal.explanations:
+        return None
+    groups, others = 1 if layout.vertical else layout.parties, job.reveal.contributions == "all"
+    return Explanations(job.clusters, groups, layout.total_rows.bit_length(), others and layout.vertical)
 
 
 def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:

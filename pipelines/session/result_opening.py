@@ -10,33 +10,46 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.storage.checkpoints import Checkpoints, scores
-from veilmeans.io.storage.encoded_shards import read_ids
+from veilmeans.io.storage.encoded_shards import read_ids, read_rows
 from veilmeans.io.storage.result_files import Rows, write_centroids, write_result, write_rows
-from veilmeans.io.storage.run_report import RunReport
-from veilmeans.pipelines.session.execution import run_description
+from veilmeans.io.storage.run_report import RunReport, Stages
+from veilmeans.pipelines.session.execution import run_description, run_on_one_element
 from veilmeans.pipelines.session.trained_model import FinishedRun
-from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.column_names import join_names, split_names
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.schemas.run_folder import OPENED, OPENED_SCORES
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
+from veilmeans.schemas.run_folder import EXPLAINED_CENTROIDS, OPENED, OPENED_EXPLANATIONS, OPENED_SCORES
+from veilmeans.transforms.kmeans.open_results import (
+    open_assignments,
+    open_centroids,
+    open_explained_centroids,
+    open_explained_rows,
+    open_scores,
+)
 from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
-from veilmeans.transforms.rounds.executor import BareExecutor, StageCosts, has_stopped, in_memory
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
+from veilmeans.transforms.openings.score_parts import list_parts
+from veilmeans.transforms.rounds.executor import has_stopped, in_memory
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
 
+_CELLS = 1 << 22  # values of outliers in memory at a time
 _SLACK = 2**-12  # how much a value may be off in an opened result; rounding stays far below
 
 
 def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> RevealPolicy:
     """The policy with parties by their index."""
     named = {result: frozenset(map(config.parties.index, getattr(reveal, result))) for result in REVEALED}
-    return RevealPolicy(layout, **named, all_columns=reveal.columns == "all", name=f"-{policy_digest(reveal)}")
+    wide = reveal.columns == "all", reveal.contributions == "all"
+    name = f"-{policy_digest(reveal)}"
+    return RevealPolicy(layout, **named, all_columns=wide[0], all_contributions=wide[1], name=name)
 
 
 def policy_digest(reveal: RevealConfig) -> str:
@@ -63,9 +76,13 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
             result["scores"] = _write(finished, config.run_folder.scores, _with_ids(finished, _scores))
         if config.me.index in policy.outliers:
             result["outliers"] = _write(finished, config.run_folder.outliers, _outliers(finished, policy))
+    if policy.explanations:
+        costs, file = _reveal_explanations(finished, policy)
+        stages |= costs
+        result |= {} if file is None else {"explanations": str(file)}
     if policy.centroids or policy.inertia:
         opened, costs = _open_centroids(finished, policy, checkpoint)
-        stages |= costs.counts()
+        stages |= costs
         result |= _write_opened(finished, policy, opened)
     finished.job.context.open().exchange.flush()  # a rerun that finds the result would not open it again
     write_result(config.run_folder, result)
@@ -95,11 +112,14 @@ def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays
     """Refuse to open what the run did not compute, because nobody was to learn it."""
     config, kind = finished.config, scores(finished.kept_at)
     kept = {"inertia": "inertia" in checkpoint}
-    kept["scores"] = any("shown" in store.read_shard(kind, shard) for shard in store.shards(kind)[:1])
+    first: Arrays = next((store.read_shard(kind, shard) for shard in store.shards(kind)[:1]), {})
+    kept |= {"scores": "shown" in first, "explanations": EXPLAINED in first}
+    if policy.explanations and policy.opens_whole_scores:
+        kept["contributions"] = EXPLAINED_SCORE in first
     for what, there in kept.items():
-        if getattr(policy, what) and not there:
+        if getattr(policy, what, True) and not there:
             raise ConfigError(
-                f"run {config.run!r} kept no {what}, because kmeans.reveal.{what} named nobody when it was "
+                f"run {config.run!r} kept no {what}, because kmeans.reveal.{what} did not ask for them when it was "
                 "trained: leave it out, or train a new run"
             )
 
@@ -142,16 +162,72 @@ def _outliers(finished: FinishedRun, policy: RevealPolicy) -> Rows:
         yield ids.filter(outlier), {name: column[outlier] for name, column in found.items()}
 
 
-def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, StageCosts]:
+def _reveal_explanations(finished: FinishedRun, policy: RevealPolicy) -> tuple[Stages, Path | None]:
+    """Open what explains outliers; return the costs, and the file of explanations if this party learns them."""
+    config, job = finished.config, finished.at_the_end()
+    store = checkpoints_of(job.context.open())
+    parts = [store.read_shard(EXPLAINED_CENTROIDS, shard)["mu"] for shard in store.shards(EXPLAINED_CENTROIDS)]
+    stages = run_description(config, job, partial(open_explained_rows, policy))
+    explained = in_memory({"mu": np.concatenate(parts, axis=2)})
+    opened, costs = run_on_one_element(job, partial(open_explained_centroids, policy, explained))
+    if config.me.index not in policy.explanations:
+        return {**stages, **costs}, None
+    lines = _explanations(finished, policy, store, fixed.decode(opened["centroids"]))
+    return {**stages, **costs}, write_rows(config.run_folder.explanations, finished.id or "row", lines)
+
+
+def _explanations(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints, centroids: Real) -> Rows:
+    """Yield the explanations of the outliers that this party has: some lines for each."""
+    me = finished.config.me.index
+    chunk = max(1, _CELLS // max(1, len(finished.columns)))
+    for shard, row_shard in enumerate(finished.job.row_shards):
+        if row_shard.owner not in (None, me):
+            continue
+        opened = store.read_shard(OPENED_EXPLANATIONS, shard)
+        outliers = np.flatnonzero(opened["cluster"] >= 0)
+        _check_outliers(finished, store, shard, outliers)
+        scores = _whole_scores(policy, me, store, shard, opened)
+        ids, rows = read_ids(finished.job.encoded, row_shard.index), read_rows(finished.job.encoded, row_shard.index)
+        for first in range(0, max(1, len(outliers)), chunk):
+            here = outliers[first : first + chunk]
+            clusters = opened["cluster"][here]
+            x = fixed.decode(np.ascontiguousarray(rows[here].toarray()))
+            mu, scaling = centroids[clusters], finished.scaling
+            differences = scaling.original(x) - scaling.original(mu)
+            whole = None if scores is None else scores[here]
+            complete = not policy.layout.vertical
+            explained = list_parts(finished.columns, x - mu, differences, whole, complete)
+            lines = len(explained["column"]) // len(here) if len(here) else 0
+            yield ids.take(pa.array(np.repeat(here, lines))), {"cluster": np.repeat(clusters, lines), **explained}
+
+
+def _check_outliers(finished: FinishedRun, store: Checkpoints, shard: int, explained: Array) -> None:
+    """Refuse explanations of other rows than those that were opened as outliers."""
+    opened = store.read_shard(OPENED_SCORES, shard)
+    if "outlier" in opened and not np.array_equal(np.flatnonzero(opened["outlier"]), explained):
+        peers = " or ".join(finished.config.peers)
+        raise RefusedError(f"the explained rows are not the outliers: a share of {peers} is not right")
+
+
+def _whole_scores(
+    policy: RevealPolicy, me: int, store: Checkpoints, shard: int, opened: dict[str, Array]
+) -> Real | None:
+    """The rows' whole scores, if they were opened."""
+    if "score" in opened:
+        return fixed.decode(opened["score"])
+    if policy.layout.vertical and me in policy.scores:
+        return fixed.decode(store.read_shard(OPENED_SCORES, shard)["score"])
+    return None
+
+
+def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, Stages]:
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer(join_names(finished.columns), np.uint8),
     }
     state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
-    job, costs = finished.at_the_end(), StageCosts()
-    run = BareExecutor(job, job.context.open(), costs)
-    return open_centroids(policy, in_memory(state), run)[0], costs
+    return run_on_one_element(finished.at_the_end(), partial(open_centroids, policy, in_memory(state)))
 
 
 def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:

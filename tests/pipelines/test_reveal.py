@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.explained_files import Explained, check_explaining, check_explanations
 from support.parties import NAMES, file_mode
 from support.run_results import (
     assignment_shares,
@@ -35,8 +36,9 @@ from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import OPENED, RunFolder
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, assignments_step, centroids_step
+from veilmeans.transforms.kmeans.open_results import assignments_step, centroids_step
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 from veilmeans.transforms.rounds.protocol import Inbox
 
 pytestmark = pytest.mark.slow
@@ -149,9 +151,12 @@ CASES = {
     "one of three, own columns": Case(3, True, {"centroids": [B], "inertia": [A, B]}, "zscore"),
     "scores to the first": Case(2, True, {"scores": [A]}, iterations=2),
     "outliers and clusters to the second, scores to the first": Case(
-        3, True, {"outliers": [B], "assignments": [B], "scores": [A]}, beam={"rounds": "stages"}
+        3, True, {"outliers": [B], "assignments": [B], "scores": [A], "explanations": [B], "contributions": "all"},
+        beam={"rounds": "stages"},
     ),
-    "horizontal: outliers with their scores": Case(2, False, {"outliers": [A], "scores": [A, B]}, "zscore"),
+    "horizontal: outliers with their scores": Case(
+        2, False, {"outliers": [A], "scores": [A, B], "explanations": [A]}, "zscore"
+    ),
     "horizontal: nobody": Case(2, False, {}),
     "horizontal: all to both": Case(
         2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True,
@@ -203,6 +208,10 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
         np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[case.own_rows(me)], rtol=0, atol=1e-4)
     if "outliers" in result:
         check_outliers(pq.read_table(result["outliers"]), case, me, reveal, expected)
+    if "explanations" in result:
+        mine = case.columns, case.own_columns(me), case.own_rows(me)
+        clear = Explained.of(case.data, expected.centroids, expected.labels, expected.unit, *mine)
+        check_explanations(result["explanations"], clear, OUTLIERS, case.vertical and reveal.contributions == "all")
     if "centroids" in result:
         every = reveal.columns == "all" and case.vertical
         check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
@@ -252,15 +261,17 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
     rows = {peer: assignment_shares(world[peer]) for peer in config.online().peers}
     for key, arrays in received(config):
         stage, shard = key.address.stage, key.address.shard
+        mine = row_shards[shard].owner in (None, config.me.index) if shard < len(row_shards) else False
         if stage.startswith("reveal-assignments"):
-            mine = row_shards[shard].owner in (None, config.me.index)
             assert set(arrays) == ({"c"} if named["assignments"] and mine else set())
             for array in arrays.values():
                 np.testing.assert_array_equal(array, rows[key.sender][shard])
         elif stage.startswith("reveal-scores"):
-            mine = row_shards[shard].owner in (None, config.me.index)
             wanted = {name for name, what in (("shown", "scores"), ("outlier", "outliers")) if named[what] and mine}
             assert set(arrays) == wanted
+        elif stage.startswith("reveal-expla"):
+            whole = case.vertical and reveal.contributions == "all"
+            check_explaining(stage, arrays, named["explanations"], mine, whole, len(case.own_columns(config.me.index)))
         elif stage.startswith("reveal-centroids"):
             wanted = {"mu"} if named["centroids"] else set()
             wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
@@ -275,6 +286,7 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
     for stages in openings.values():
         assert ("assignments" in {s.split(".")[0] for s in stages}) == bool(reveal.assignments)
         assert ("scores" in {s.split(".")[0] for s in stages}) == bool(reveal.scores or reveal.outliers)
+        assert ("explanations" in {s.split(".")[0] for s in stages}) == bool(reveal.explanations)
         assert ("centroids" in {s.split(".")[0] for s in stages}) == bool(reveal.centroids or reveal.inertia)
 
 

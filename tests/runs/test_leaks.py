@@ -29,7 +29,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.run_folder import OPERANDS
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.open_results import RevealPolicy
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 
 A, B, C = NAMES[:3]
 CONTROL = ("handshake", "triples", "checkpoint", "farewell")
@@ -41,7 +41,14 @@ SCENARIOS = {
         "gateway",
         "stages",
         {},
-        {"assignments": [A], "centroids": [B], "inertia": [A], "outliers": [B]},
+        {
+            "assignments": [A],
+            "centroids": [B],
+            "inertia": [A],
+            "outliers": [B],
+            "explanations": [B],
+            "contributions": "all",
+        },
         12,
         {"count": 20},
         "k-means++",
@@ -58,7 +65,7 @@ SCENARIOS = {
         "gateway",
         "one_call",
         {"aggregate": True},
-        {"centroids": [A, B], "scores": [A]},
+        {"centroids": [A, B], "scores": [A], "outliers": [A, C], "explanations": [C]},
         outliers={"fraction": 0.05, "during_training": True},
         init="k-means++",
     ),
@@ -206,7 +213,9 @@ def masked(config: JobConfig) -> Messages:
 
 def opens_public_value(stage: str) -> bool:
     """Return whether the shares in a stage's messages add up to something that is meant to be known."""
-    return stage.endswith((".stop", ".reveal", ".show", ".assignments", ".scores", ".centroids"))
+    return stage.endswith(
+        (".stop", ".reveal", ".show", ".assignments", ".scores", ".centroids", ".explanations", ".explained")
+    )
 
 
 def test_every_received_array_is_uniform(run: ObservedRun) -> None:

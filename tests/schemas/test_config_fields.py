@@ -124,6 +124,8 @@ MARKS = {
     "kmeans.reveal.inertia": f"{RUNS} reveal unbound",
     "kmeans.reveal.scores": f"{RUNS} reveal unbound",
     "kmeans.reveal.outliers": f"{RUNS} reveal unbound",
+    "kmeans.reveal.explanations": f"{RUNS} reveal unbound",
+    "kmeans.reveal.contributions": f"{RUNS} reveal unbound",
     "kmeans.predict": "",
     "kmeans.predict.model": "predict",
     "kmeans.predict.margin": "predict",
@@ -198,7 +200,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     link = {"link.rate_mbps", "link.round_trip_ms"}
     store = {"triples.runs", "triples.iterations", "triples.provider"}
     assert names["offline"] == always | link | store | {"kmeans.sweep"}
-    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns")}
+    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns", "contributions")}
     assert names["reveal"] == always | {"run"} | policy
     assert names["train"] - names["predict"] == {
         "kmeans.sweep",
@@ -230,7 +232,7 @@ def test_ranges_and_categories_are_compared_in_the_horizontal_layout_only() -> N
 def test_a_run_is_bound_to_what_was_agreed_but_not_to_who_learns_the_result() -> None:
     job = JobConfig.model_validate(gateway()).required_kmeans
     agreed, bound = agreed_fields(job, "train", vertical=True), bound_fields(job, "train")
-    assert set(agreed) - set(bound) == {f"reveal.{name}" for name in (*REVEALED, "columns")}
+    assert set(agreed) - set(bound) == {f"reveal.{name}" for name in (*REVEALED, "columns", "contributions")}
     assert set(bound) - set(agreed) == {"normalise.ranges"}
 
 

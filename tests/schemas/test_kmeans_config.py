@@ -27,7 +27,7 @@ def test_a_job_is_read(tmp_path: Path, make: Callable[[], Raw]) -> None:
     assert job.data == str(tmp_path.resolve() / "data.csv")
     assert (job.max_iter, job.tol, job.iterations_per_pipeline, job.drop_bits) == (10, 1e-4, None, None)
     assert (job.init.method, job.init.seed, job.init.indices) == ("indices", 0, None)
-    assert job.reveal.model_dump() == {**dict.fromkeys(REVEALED, ()), "columns": "own"}
+    assert job.reveal.model_dump() == {**dict.fromkeys(REVEALED, ()), "columns": "own", "contributions": "own"}
     assert (job.final_assignment, job.outliers) == (True, None)
     assert load_config(write_config(config, tmp_path / "again.yaml")) == config
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
@@ -156,6 +156,7 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"reveal": {"scores": ["nobody"]}}, "reveal.scores"),
     ({"reveal": {"outliers": ["payco"]}}, "reveal.outliers"),
     ({"outliers": {}}, "outliers"),
+    ({"outliers": {"count": 3}, "reveal": {"explanations": ["payco"]}}, "reveal.explanations"),
     ({"outliers": {"count": 3, "fraction": 0.1}}, "outliers"),
     ({"outliers": {"count": 0}}, "outliers.count"),
     ({"outliers": {"count": 100}}, "outliers.count"),

@@ -107,9 +107,11 @@ def config_for(
     normalise: NormaliseConfig | None = None,
     inertia: bool = True,
     scores: bool = False,
+    reveal: RevealConfig | None = None,
     **fields: Any,
 ) -> JobConfig:
-    """The configuration of the first party, as far as protocols go. `inertia`, `scores`: whether they may be opened.
+    """The configuration of the first party, as far as protocols go. `inertia`, `scores`: whether they may be opened;
+    or `reveal`, a policy.
 
     The schema is passed by: it asks every party for a row and a column, and the protocols do not.
     """
@@ -121,7 +123,7 @@ def config_for(
         features=features if layout.vertical else layout.total_features,
         clusters=k,
         normalise=normalise or NormaliseConfig(),
-        reveal=RevealConfig(inertia=names[:1] if inertia else (), scores=names[:1] if scores else ()),
+        reveal=reveal or RevealConfig(inertia=names[:1] if inertia else (), scores=names[:1] if scores else ()),
         **fields,
     )
     beam = BeamConfig(rows_per_shard=layout.rows_per_shard)

@@ -140,7 +140,9 @@ class ObservedRun:
         may = {result: self.scenario.may_know(party, result) for result in REVEALED}
         files = ["/opened/", "/assignments.parquet"] if may["assignments"] else []
         files += ["/opened-scores/"] if may["scores"] or may["outliers"] else []
-        files += [f"/{result}.parquet" for result in ("centroids", "scores", "outliers") if may[result]]
+        files += ["/opened-explanations/"] if may["explanations"] else []
+        written = ("centroids", "scores", "outliers", "explanations")
+        files += [f"/{result}.parquet" for result in written if may[result]]
         if may["centroids"] and self.scenario.reveal.get("columns") == "all":
             files += [r"message .*reveal-centroids.*: (shift|factor|names): "]
         return files + (["/result.json"] if may["inertia"] else [])

@@ -6,9 +6,10 @@
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
     [once           start-norms ─▶ start-choose ─▶ start-take, start-counts]               (the best of several starts)
-    once            [encrypt ─▶] distance ─▶ assign ─▶ outliers         (to the last centroids, as in a prediction)
+    once            [encrypt ─▶] distance ─▶ assign ─▶ outliers ─▶ explain   (to the last centroids, as in a prediction)
                                  norms ─▶ inertia
 
+    explain         explain ─▶ explain-clusters ─▶ explain-centroids
     outliers        (bits, count) ─▶ threshold ─▶ (choose, count) ─▶ threshold ─▶ … ─▶ (choose, ties) ─▶ (rank, take)
 
 Steps one above the other run in lock-step (`Executor.beside`), so that only the longer one takes time on the link:
@@ -52,6 +53,8 @@ from veilmeans.transforms.rounds.executor import (
     only,
 )
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
+from veilmeans.transforms.statistics.explanations import COUNTS as EXPLAINED_COUNTS
+from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.largest import COUNTS
 from veilmeans.transforms.statistics.outliers import Outliers
 
@@ -191,7 +194,18 @@ def assign_rows(steps: KMeansSteps, run: Executor[S], distances: S) -> S:
     assigned = run.keep(state.KEEP_ASSIGNMENTS, assigned)
     if steps.outliers is not None:
         assigned = find_outliers(steps.outliers, steps, run, assigned)
+    if steps.explanations is not None:
+        assigned = explain_outliers(steps.explanations, steps, run, assigned)
     return run.keep(state.KEEP_SCORES, assigned)
+
+
+def explain_outliers(explanations: Explanations, steps: KMeansSteps, run: Executor[S], found: S) -> S:
+    """Select the outliers' clusters and scores, and the centroids of these clusters, on shares."""
+    explain, clusters, centroids = steps.explain(explanations)
+    rows = run.rounds(explain, found)
+    has = run.rounds(clusters, run.total(Over.ONE, only(EXPLAINED_COUNTS), rows))
+    columns = run.load(state.COLUMN_CENTROIDS, run.total(Over.COLUMNS, state.explained_to_every_column_shard, has))
+    return run.after(rows, run.keep(state.KEEP_EXPLAINED, run.rounds(centroids, columns)))
 
 
 def find_outliers(outliers: Outliers, steps: KMeansSteps, run: Executor[S], scored: S) -> S:

@@ -20,9 +20,16 @@ from veilmeans.transforms.kmeans.iteration import (
     predict_rows,
     write_first_centroids,
 )
-from veilmeans.transforms.kmeans.open_results import RevealPolicy, open_assignments, open_centroids, open_scores
+from veilmeans.transforms.kmeans.open_results import (
+    open_assignments,
+    open_centroids,
+    open_explained_centroids,
+    open_explained_rows,
+    open_scores,
+)
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
 from veilmeans.transforms.offline.traced_job import JobStep, TracedJob, When
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 from veilmeans.transforms.rounds.executor import Keep, Load, Over
 from veilmeans.transforms.rounds.trace import StageTrace, trace_rows
 from veilmeans.transforms.rounds.trace_executor import Memo, TracedStep, TraceExecutor
@@ -100,6 +107,9 @@ def _trace(
         open_assignments(policy, run)
     if policy is not None and (policy.scores or policy.outliers):
         open_scores(policy, run)
+    if policy is not None and policy.explanations:
+        open_explained_rows(policy, run)
+        open_explained_centroids(policy, _EXPLAINED, run)
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
     return (
@@ -127,6 +137,7 @@ def _no_data(*arguments: object) -> NoReturn:
 
 _FIRST_CENTROIDS = Load(_no_data, shapes.column_centroids, kept=("scale",))
 _KEEP_FIRST_CHECKPOINT = Keep("checkpoint", _no_data)
+_EXPLAINED = Load(_no_data, shapes.explained_centroids, kept=("explained",))
 _RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint", "inertia"))
 
 

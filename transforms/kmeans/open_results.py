@@ -10,7 +10,6 @@ columns) and "total" (1) out. Whoever may see all columns gets the scale of each
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -20,39 +19,16 @@ from veilmeans.crypto import bits
 from veilmeans.io.storage.checkpoints import assignments, scores
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import RefusedError
-from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import OPENED, OPENED_SCORES
+from veilmeans.schemas.run_folder import OPENED, OPENED_EXPLANATIONS, OPENED_SCORES
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
+from veilmeans.transforms.openings.explanation_rounds import explained_centroids_step, explained_rows_step
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy, may_see
 from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Step
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
-
-
-@dataclass(frozen=True)
-class RevealPolicy:
-    """The parties that learn each kind of result, by their index."""
-
-    layout: Layout
-    assignments: frozenset[int] = frozenset()
-    centroids: frozenset[int] = frozenset()
-    all_columns: bool = False
-    inertia: frozenset[int] = frozenset()
-    scores: frozenset[int] = frozenset()
-    outliers: frozenset[int] = frozenset()
-    name: str = ""
-    """Part of the stages' names: openings by different policies have no address in common."""
-
-    def columns(self, party: int) -> slice:
-        """The columns whose centroids `party` may see."""
-        return slice(0, self.layout.total_features) if self.all_columns else self.layout.own_columns(party)
-
-    def opens_scale(self, party: int) -> bool:
-        """True if `party` needs the others' scales to read what it gets."""
-        return self.layout.vertical and self.all_columns and party in self.centroids
-
 
 S = TypeVar("S")
 
@@ -65,6 +41,17 @@ def open_assignments(policy: RevealPolicy, run: Executor[S]) -> S:
 def open_scores(policy: RevealPolicy, run: Executor[S]) -> S:
     """Open the scores of all rows, and which are outliers, one round over the row shards."""
     return run.keep(KEEP_OPENED_SCORES, run.rounds(scores_step(policy), run.shards(Over.ROWS, SHARES_OF_SCORES)))
+
+
+def open_explained_rows(policy: RevealPolicy, run: Executor[S]) -> S:
+    """Open the outliers' clusters, and their scores if the policy says so, one round over the row shards."""
+    rows = run.shards(Over.ROWS, EXPLAINED_ROWS)
+    return run.keep(KEEP_OPENED_EXPLANATIONS, run.rounds(explained_rows_step(policy), rows))
+
+
+def open_explained_centroids(policy: RevealPolicy, explained: Load, run: Executor[S]) -> S:
+    """Open the centroids of clusters with an outlier, one round."""
+    return run.rounds(explained_centroids_step(policy), run.shards(Over.ONE, explained))
 
 
 def open_centroids(policy: RevealPolicy, results: Load, run: Executor[S]) -> S:
@@ -88,9 +75,9 @@ def _read_shares(kind: Callable[[int], str], job: PartyJob, context: OpenPartyCo
     return {**shares, "rows": np.array([row_shard.shape.rows]), "owner": np.array([owner])}
 
 
-def _keep_scores(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+def _keep_rows(kind: str, _job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
     if state:
-        checkpoints_of(context).write_shard(OPENED_SCORES, shard, state)
+        checkpoints_of(context).write_shard(kind, shard, state)
 
 
 def _keep_labels(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
@@ -101,7 +88,9 @@ def _keep_labels(_job: PartyJob, context: OpenPartyContext, shard: int, state: A
 ASSIGNMENTS = Load(_read_assignments, shapes.assignments, kept=("assignments", "checkpoint"))
 KEEP_LABELS = Keep("labels", _keep_labels)
 SHARES_OF_SCORES = Load(_read_scores, shapes.scores, kept=("scores", "checkpoint"))
-KEEP_OPENED_SCORES = Keep("opened scores", _keep_scores)
+KEEP_OPENED_SCORES = Keep("opened scores", partial(_keep_rows, OPENED_SCORES))
+EXPLAINED_ROWS = Load(_read_scores, shapes.explained_rows, kept=("scores", "checkpoint"))
+KEEP_OPENED_EXPLANATIONS = Keep("opened explanations", partial(_keep_rows, OPENED_EXPLANATIONS))
 
 
 def assignments_step(policy: RevealPolicy) -> Step:
@@ -125,19 +114,14 @@ def centroids_step(policy: RevealPolicy) -> Step:
     return Step(protocol, "centroids, inertia, to the parties that the policy names")
 
 
-def _may_see(named: frozenset[int], party: Party, state: Arrays, index: int) -> bool:
-    """True if a party of those named learns results of this shard's rows; "owner" is M where all own them."""
-    return index in named and int(state["owner"][0]) in (index, party.count)
-
-
 def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
     return Sent(
-        state, to={i: {"c": state["c"]} if _may_see(policy.assignments, party, state, i) else {} for i in party.others}
+        state, to={i: {"c": state["c"]} if may_see(policy.assignments, party, state, i) else {} for i in party.others}
     )
 
 
 def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    if not _may_see(policy.assignments, party, state, party.index):
+    if not may_see(policy.assignments, party, state, party.index):
         return {}
     hot = bits.unpack_rows(inbox.open_xor("c", state["c"]), int(state["rows"][0]))
     if not np.all(hot.sum(axis=0) == 1):
@@ -153,7 +137,7 @@ def _send_scores(policy: RevealPolicy, party: Party, state: Arrays, _randomness:
 def _scores_for(policy: RevealPolicy, party: Party, state: Arrays, index: int) -> Arrays:
     """Shares of the results of this shard's rows that are for a party."""
     named = {"shown": policy.scores, "outlier": policy.outliers}
-    return {name: state[name] for name, who in named.items() if _may_see(who, party, state, index)}
+    return {name: state[name] for name, who in named.items() if may_see(who, party, state, index)}
 
 
 def _open_scores(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:

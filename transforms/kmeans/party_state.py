@@ -19,7 +19,7 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, OPERANDS
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, EXPLAINED_CENTROIDS, OPERANDS
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
@@ -31,6 +31,7 @@ from veilmeans.transforms.products.he_product import (
 )
 from veilmeans.transforms.rounds.executor import AddUp, Keep, Load, Over, has_stopped
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, run_checkpoints
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE, HAS
 from veilmeans.transforms.statistics.largest import BELOW, SHARD, counts_before
 
 
@@ -212,8 +213,9 @@ def _keep_shard(
 
 
 def _keep_scores(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    """Shares of the scores that may be opened, and of the outliers' bits."""
-    found = {name: state[name] for name in ("shown", "outlier") if name in state}
+    """Shares of the scores that may be opened, of the outliers' bits, and of what explains them."""
+    names = ("shown", "outlier", EXPLAINED, EXPLAINED_SCORE)
+    found = {name: state[name] for name in names if name in state}
     checkpoints_of(context).write_shard(scores(context.iteration + 1), shard, found)
 
 
@@ -247,6 +249,10 @@ def _keep_chosen(_job: PartyJob, context: OpenPartyContext, shard: int, state: A
     checkpoints_of(context).write_shard(CHOSEN, shard, {"mu": state["mu"]})
 
 
+def _keep_explained(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    checkpoints_of(context).write_shard(EXPLAINED_CENTROIDS, shard, {"mu": state["mu"]})
+
+
 def _write_chosen_counts(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
     store, done = checkpoints_of(context), context.iteration
     store.write(done, {**store.read(done), _CHOSEN_COUNTS: state["n"]})
@@ -268,6 +274,7 @@ KEEP_ENCRYPTED = Keep("encrypted", partial(_keep_shard, encrypted, 0, ()))
 KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
 KEEP_CHOSEN = Keep("centroids", _keep_chosen)
+KEEP_EXPLAINED = Keep("explained", _keep_explained)
 KEEP_CHOSEN_COUNTS = Keep("checkpoint", _write_chosen_counts)
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
 KEEP_STOP = Keep("stop", _write_stop)
@@ -374,6 +381,11 @@ def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays
 def best_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard the bits of the best start."""
     return _to_all(len(steps.column_shards), state, "best")
+
+
+def explained_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every column shard the bits of the clusters that have an outlier."""
+    return _to_all(len(steps.column_shards), state, HAS)
 
 
 def reciprocal_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

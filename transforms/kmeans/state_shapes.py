@@ -17,6 +17,7 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
 from veilmeans.transforms.statistics.largest import SHARD
 
 COLUMN_NAME_LENGTH = 8
@@ -133,6 +134,20 @@ def scores(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     if steps.outliers is not None:
         found["outlier"] = ((bits.word_count(shape.rows),), "uint64")
     return [{**found, **_rows_and_owner(steps, shape)}] * steps.layout.parties
+
+
+def explained_rows(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    """Shares of the outliers' clusters, and of their scores where these are needed."""
+    found: dict[str, tuple[Shape, str]] = {EXPLAINED: ((steps.k, bits.word_count(shape.rows)), "uint64")}
+    if steps.explanations is not None and steps.explanations.others:
+        found[EXPLAINED_SCORE] = ((shape.rows,), "uint64")
+    return [{**found, **_rows_and_owner(steps, shape)}] * steps.layout.parties
+
+
+def explained_centroids(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    """Shares of the centroids that have outliers, for each owner of rows."""
+    groups, d = 1 if steps.layout.vertical else steps.layout.parties, steps.layout.total_features
+    return [{"mu": ((groups, steps.k, d), "uint64")}] * steps.layout.parties
 
 
 def shard_number(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:

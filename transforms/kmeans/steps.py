@@ -20,6 +20,7 @@ from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
 from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.protocol import Protocol
+from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, keep_distances, score, weigh
 
 
@@ -31,7 +32,7 @@ class KMeansSteps:
     are assigned once more after the last iteration. `prefix`: of the steps' names, where one runs in iterations and
     after them (`last`). `starts`: their iterations run in the same messages, and the best is chosen after the last one;
     `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps or of a prediction;
-    `outliers`: how they are found there.
+    `outliers`: how they are found there; `explanations`: how they are explained.
     """
 
     layout: Layout
@@ -48,6 +49,7 @@ class KMeansSteps:
     last_engines: EngineParameters | None = None
     scores: bool = False
     outliers: Outliers | None = None
+    explanations: Explanations | None = None
 
     @property
     def all_clusters(self) -> int:
@@ -67,6 +69,11 @@ class KMeansSteps:
     def measures(self) -> bool:
         """True if the assignment also computes each row's distance to its own centroid."""
         return ((self.scores or self.outliers is not None) and self.is_last) or self.trims
+
+    @property
+    def shows(self) -> bool:
+        """True if the assignment also rounds scores, so that some can be opened."""
+        return self.is_last and (self.scores or (self.explanations is not None and self.explanations.others))
 
     @property
     def is_last(self) -> bool:
@@ -117,7 +124,7 @@ class KMeansSteps:
         if self.starts > 1:
             protocol = protocol.after(partial(group_starts, self.starts))
         if self.measures:
-            protocol = protocol.after(keep_distances) + score(self.k, self.scores and self.is_last)
+            protocol = protocol.after(keep_distances) + score(self.k, self.shows)
         protocol = protocol.after(add_norms)
         if self.is_last or self.trims:
             computes = "[C] = argmin ⟨D'⟩ of each row" + ", ⟨|x − μ|²⟩" * self.measures
@@ -135,6 +142,15 @@ class KMeansSteps:
     @property
     def weigh(self) -> Step:
         return Step(weigh(self.k), "⟨C⟩, ⟨n⟩ without outliers", "S2")
+
+    def explain(self, how: Explanations) -> tuple[Step, Step, Step]:
+        """The steps of explanations: over rows, once, and over column shards."""
+        clusters = how.clusters(self.layout.parties)
+        return (
+            Step(self._named(how.rows()), "[C], ⟨|x − μ|²⟩ of outliers, and how many they are"),
+            Step(self._named(clusters), "⟨has⟩, the clusters that have an outlier"),
+            Step(self._named(how.centroids()), "⟨has·μ⟩"),
+        )
 
     @property
     def update(self) -> Step:

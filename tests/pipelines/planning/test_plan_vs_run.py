@@ -29,13 +29,14 @@ from support.worlds import (
 from veilmeans.pipelines.cli.main import app
 from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, OPERANDS, SCORES
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, EXPLAINED_CENTROIDS, OPERANDS, SCORES
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
 PLUS_PLUS = {"init": {"method": "k-means++"}}
 ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
-OUTLIERS = {"outliers": {"count": 3}, "reveal": {**ALL_RESULTS, "scores": BOTH, "outliers": NAMES[:1]}}
+EXPLAINED = {"outliers": NAMES[:1], "explanations": NAMES[:1]}
+OUTLIERS = {"outliers": {"count": 3}, "reveal": {**ALL_RESULTS, "scores": BOTH, **EXPLAINED}}
 
 
 def vertical(folder: Path) -> World:
@@ -57,7 +58,7 @@ def three_parties(folder: Path) -> World:
     parts = tables(blobs(30, 4), list("abcd"), [1, 2], axis=1)
     job = {
         "layout": "vertical",
-        "reveal": {"assignments": ["bank"], "inertia": ["bank"], "outliers": ["bank"]},
+        "reveal": {"assignments": ["bank"], "inertia": ["bank"], **EXPLAINED, "contributions": "all"},
         "outliers": {"fraction": 0.1},
         **JOB,
         **PLUS_PLUS,
@@ -128,7 +129,9 @@ def test_files_have_the_planned_sizes(trained: World) -> None:
         run, store = config.run_folder, config.store_folder
         assert disk["store"] == size_of(store.all_corrections, store.all_ciphertexts)
         assert disk["operands"] == size_of(run.shares(OPERANDS))
-        checkpoints = size_of(run.checkpoints, *(run.shares(kind) for kind in (CENTROIDS, ASSIGNMENTS, SCORES)))
+        checkpoints = size_of(
+            run.checkpoints, *(run.shares(kind) for kind in (CENTROIDS, ASSIGNMENTS, SCORES, EXPLAINED_CENTROIDS))
+        )
         assert checkpoints <= disk["checkpoints"] < checkpoints + 10_000
 
 

@@ -8,7 +8,7 @@ from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from veilmeans.pipelines.reporting.cost_summary import draw_bar
 from veilmeans.pipelines.reporting.step_graph import graph_rows
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.open_results import RevealPolicy
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 
 LAYOUTS = {"vertical": vertical(5, (2, 3), 4), "horizontal": horizontal((3, 2), 2, 4)}
 

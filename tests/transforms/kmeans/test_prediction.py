@@ -13,8 +13,8 @@ from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.kmeans_config import CipherConfig, PredictConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.open_results import RevealPolicy
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 
 
 def prediction_steps(layout: Layout, k: int, margin: float = 1.0, **fields: Any) -> KMeansSteps:

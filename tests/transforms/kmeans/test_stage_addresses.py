@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
-from veilmeans.schemas.kmeans_config import InitConfig, OutliersConfig, PredictConfig
+from veilmeans.schemas.kmeans_config import InitConfig, OutliersConfig, PredictConfig, RevealConfig
 from veilmeans.transforms.kmeans.job_trace import trace_job
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.statistics.joint_statistics import MOMENTS, extremes
@@ -15,6 +15,7 @@ from veilmeans.transforms.statistics.joint_statistics import MOMENTS, extremes
 PLUS_PLUS = InitConfig(method="k-means++")
 FROZEN = Path(__file__).with_name("stage_addresses.txt")
 TRIMMED, MODEL = OutliersConfig(count=1, during_training=True), PredictConfig(model="model")
+EXPLAINED = RevealConfig(outliers=("payco",), explanations=("payco",), contributions="all")
 JOBS = {
     "vertical, beaver, k = 5": kmeans_for(vertical(9, (2, 3), 4), 5, products="beaver"),
     "vertical, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he"),
@@ -29,6 +30,9 @@ JOBS = {
         inertia=False,
         outliers=OutliersConfig(count=1),
         predict=MODEL,
+    ),
+    "vertical, explained outliers": kmeans_for(
+        vertical(9, (2, 3), 4), 3, products="beaver", outliers=OutliersConfig(count=1), reveal=EXPLAINED
     ),
     "vertical, k-means++, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he", init=PLUS_PLUS),
     "horizontal, k-means++, three parties, k = 2, two starts": kmeans_for(

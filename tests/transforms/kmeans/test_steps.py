@@ -6,8 +6,8 @@ from support.kmeans_in_memory import horizontal, kmeans_for, vertical
 from veilmeans.schemas.kmeans_config import ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.job_trace import trace_job
-from veilmeans.transforms.kmeans.open_results import RevealPolicy
 from veilmeans.transforms.kmeans.steps import step_name
+from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 from veilmeans.transforms.rounds.executor import Over
 
 LAYOUTS = (vertical(5, (2, 3), 4), horizontal((3, 2, 1), 2, 4))
