@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud paper test-data test-flink test-sklearn test-airflow test-containers clean
+.PHONY: demo test test-fast mutants lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper test-data test-flink test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -17,6 +17,10 @@ test: $(READY)
 # Without processes of parties and whole runs: under two minutes.
 test-fast: $(READY)
 	$(BIN)/python -m pytest -m "not (processes or slow or $(NEEDS_MORE))" -n 2 --dist loadfile
+
+# Twenty faults in a copy of the code, one at a time: tests must find each.
+mutants: $(READY)
+	$(BIN)/python -m benchmarks.mutants
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -61,6 +65,11 @@ bench-offline: $(READY)
 bench-fraud: $(READY)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.fraud --json benchmarks/results/fraud.json
+
+# Private alignment of up to 10^6 × 10^6 ids, beside openmined.psi, which gets an environment of its own below .cache/.
+bench-align: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.align --json benchmarks/results/align.json
 
 # The paper's experiments, an hour; it resumes where it stopped. docs/results.md and docs/results/ are made from it.
 paper: $(READY)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.figures import Figure, parser, publish
 from veilmeans.crypto import ring
-from veilmeans.io.exchange.exchange import Outgoing
+from veilmeans.io.exchange.exchange import Exchange, Outgoing
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.message import MessageKey
@@ -71,9 +71,9 @@ class BenchContext(PartyContext):
 
     root: str = "value"
 
-    def open(self) -> OpenPartyContext:
+    def open(self, exchange: Exchange | None = None) -> OpenPartyContext:
         party = Party(0, ("here", "there"))
-        return OpenPartyContext(party, RUN, 0, FakePeer(), bytes(32), None, Scratch(self.root), 1.0)
+        return OpenPartyContext(party, RUN, 0, exchange or FakePeer(), bytes(32), None, Scratch(self.root), 1.0)
 
 
 def _send(party: Party, state: Arrays, randomness: Randomness) -> Sent:

@@ -103,11 +103,13 @@ class Measured:
     peak_gib: float
     reports: dict[str, Any]
     peaks: dict[str, float]
-    """GiB of each process of the offline phase and of the run."""
+    """GiB of each process of the offline phase and of the run; at least what the benchmark had when it started them."""
     processor: dict[str, float] = field(default_factory=dict)
     """Processor seconds of each process of the offline phase and of the run."""
     offline_sent_mb: float = 0.0
     """Messages of the parties to each other while they make the triples: none with a dealer."""
+    written: dict[str, float] = field(default_factory=dict)
+    """MB that each party's process of the run wrote to disk, by the kernel's count."""
 
 
 def measure(shape: Shape, within: Path | None = None) -> Measured:
@@ -130,10 +132,10 @@ def finished_run(
         write_inputs(folder, shape, rows)
         if shape.slow_offline:
             shape_links(folder, shape)
-        offline, before = _run(folder, "offline", shape.members)
+        offline, before = run_command(folder, "offline", shape.members)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):
-            wall, during = _run(folder, "train", PARTIES)
+            wall, during = run_command(folder, "train", PARTIES)
         yield folder, _collect(folder, offline, wall, before, during)
 
 
@@ -152,7 +154,8 @@ def _collect(folder: Path, offline: float, wall: float, before: Usages, during: 
     processor = {name: usage.ru_utime + usage.ru_stime for name, usage in named.items()}
     peak = max(peaks[f"train, {party}"] for party in during)
     sizes = sent / 1e6, stores / 1e6
-    return Measured(online, wall, offline, *sizes, peak, reports, peaks, processor, sent_offline / 1e6)
+    written = {party: usage.ru_oublock * 512 / 1e6 for party, usage in during.items()}
+    return Measured(online, wall, offline, *sizes, peak, reports, peaks, processor, sent_offline / 1e6, written)
 
 
 def _reports(folder: Path, run: str) -> dict[str, Any]:
@@ -193,7 +196,7 @@ def _write_rows(folder: Path, shape: Shape, rows: Real) -> None:
         pyarrow.parquet.write_table(table, folder / party / "data.parquet")
         first += width
     for member in shape.members:
-        with _changed(folder / member / "config.yaml") as config:
+        with changed_yaml(folder / member / "config.yaml") as config:
             config["kmeans"]["normalise"] = {"method": "none", "bound": 1}
             config["kmeans"]["init"] = {"method": "indices", "indices": list(range(shape.clusters))}
 
@@ -219,7 +222,7 @@ def write_configurations(folder: Path, shape: Shape) -> None:
 
 
 def _adjust(file: Path, shape: Shape) -> None:
-    with _changed(file) as config:
+    with changed_yaml(file) as config:
         config["beam"] = shape.beam
         config["exchange"]["max_message_mb"] = 256
         config["kmeans"].pop("id", None)
@@ -235,7 +238,7 @@ def _adjust(file: Path, shape: Shape) -> None:
 
 
 @contextmanager
-def _changed(file: Path) -> Iterator[dict[str, Any]]:
+def changed_yaml(file: Path) -> Iterator[dict[str, Any]]:
     """Load a configuration, and write it as the caller leaves it."""
     config = yaml.safe_load(file.read_text())
     yield config
@@ -245,7 +248,7 @@ def _changed(file: Path) -> Iterator[dict[str, Any]]:
 def shape_links(folder: Path, shape: Shape) -> None:
     """Slow the run's link down as `shape` says."""
     for party in PARTIES if shape.link else ():
-        with _changed(folder / party / "config.yaml") as config:
+        with changed_yaml(folder / party / "config.yaml") as config:
             config["exchange"]["shape"] = shape.link
 
 
@@ -256,7 +259,7 @@ def _through(proxy: SlowLink, folder: Path) -> Iterator[None]:
     ports = [_listen_port(folder / party / "config.yaml") for party in PARTIES]
     with proxy.between(*ports) as dialled:
         for party, peer, port in zip(PARTIES, (second, first), dialled, strict=True):
-            with _changed(folder / party / "config.yaml") as config:
+            with changed_yaml(folder / party / "config.yaml") as config:
                 config["peers"][peer]["address"] = f"127.0.0.1:{port}"
         yield
 
@@ -306,7 +309,7 @@ def _write_data(folder: Path, shape: Shape) -> None:
         writer.close()
 
 
-def _run(folder: Path, command: str, names: Sequence[str]) -> tuple[float, Usages]:
+def run_command(folder: Path, command: str, names: Sequence[str]) -> tuple[float, Usages]:
     """Seconds until all have ended, and what each has used."""
     start = time.perf_counter()
     usages: Usages = {}

@@ -39,6 +39,11 @@ def unpack(packed: Packed, count: int) -> Bits:
     return bits
 
 
+def first_lanes(count: int, size: int) -> Packed:
+    """A packed row of `size` bits of which the first `count` are 1."""
+    return pack(np.arange(size) < count)
+
+
 def pack_rows(bits: NDArray[Any]) -> Packed:
     """Pack each row of zeros and ones by itself."""
     rows, count = bits.shape

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transforms.offline",),
     ("transforms.alignment",),
     ("transforms.kmeans",),
+    ("transforms.auditing",),
     ("pipelines.session",),
     ("pipelines.planning",),
     ("pipelines.reporting",),

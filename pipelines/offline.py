@@ -77,6 +77,7 @@ def exchange_keys(exchange: Exchange, config: JobConfig, cipher: SchemeParameter
 def dry_offline(config: JobConfig) -> str:
     """Describe what `veilmeans offline` would send, receive and write at this member; nothing is sent."""
     check_offline(config, keep=False)
+    config = config.at_capacity()
     settings = config.offline()
     if farewell_received(settings):
         return f"the store {config.required_triples.store!r} is made already: nothing would be done"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.handshake import exchange_terms
+from veilmeans.io.exchange.transcript import Transcript
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.pipelines.planning.planned_bytes import planned_job, traffic_of
 from veilmeans.pipelines.planning.units import format_size
@@ -60,7 +61,7 @@ def _check_shares(config: JobConfig, trained: FinishedRun, reveal: RevealConfig)
 def _files(config: JobConfig, reveal: RevealConfig) -> list[Path]:
     folder = config.run_folder
     files = {"assignments": folder.assignments, "scores": folder.scores, "outliers": folder.outliers}
-    files["explanations"] = folder.explanations
+    files |= {"explanations": folder.explanations, "profiles": folder.profiles}
     files["centroids"] = folder.centroids
     return [*(file for what, file in files.items() if config.party in getattr(reveal, what)), folder.result]
 
@@ -77,8 +78,10 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
         terms, timeout = dict.fromkeys(config.peers, Terms(agreed)), config.exchange.timeout_s
         with tempfile.TemporaryDirectory() as folder:  # nothing is bound: the next policy may be another
             exchange_terms(exchange, config.party, meeting.run, terms, RunFolder(Path(folder)), timeout)
+        trained = trained.opened_as(opening.run)
         result = reveal_results(trained, reveal)
-        if exchange_farewells(exchange, opening, iteration=1):
+        transcript = Transcript(config.run_folder.transcript(opening.run), config.run)
+        if exchange_farewells(exchange, opening, 1, 0.0, [transcript]):
             exchange.drop_messages(meeting.run)
             exchange.drop_messages(config.run, before=trained.done + 1)
     return result

@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 
 from veilmeans.io.exchange.exchange import Exchange
+from veilmeans.io.exchange.transcript import Transcript
 from veilmeans.io.storage.atomic_files import make_private_folder, write_json, write_text
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
@@ -54,7 +55,8 @@ def run_sweep(config: JobConfig) -> Path:
             log.info("training %d of %d: clusters: %d", number + 1, len(swept), clusters)
             extra = max(extra, _train_part(exchange, with_clusters(ready, part), first + number))
         _write_summary(config)
-        ended = exchange_farewells(exchange, config, iteration=1, extra_timeout_s=extra)
+        transcripts = [Transcript(part.run_folder.transcript(), part.run) for part in swept.values()]
+        ended = exchange_farewells(exchange, config, 1, extra, transcripts)
         for part in swept.values() if ended else ():
             part.run_folder.farewell.touch(mode=0o600)
             exchange.drop_messages(part.run)

@@ -20,6 +20,7 @@ from veilmeans.pipelines.session.kmeans_from_config import iterations_per_pipeli
 from veilmeans.pipelines.session.kmeans_run import CheckedRun, run_kmeans
 from veilmeans.pipelines.session.resume import drop_messages, newest_checkpoint
 from veilmeans.schemas.config import JobConfig
+from veilmeans.transforms.auditing.echoes import compare_echoes
 from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_share, own_sum_of_squares
 from veilmeans.transforms.kmeans.iteration import (
     choose_centroid,
@@ -90,6 +91,7 @@ def train_iterations(
         while done < limit and not has_stopped(store.read(done)):
             begin = time.perf_counter()
             last = min(done + step, limit)
+            compare_echoes(exchange, config, before=done)
             stages = run_iterations(config, job, ready.store.manifest, range(done, last))
             drop_messages(exchange, config, before=done - 1)
             before, done = done, store.newest()

@@ -26,10 +26,11 @@ from veilmeans.schemas.config_fields import (
     ConfigSection,
     Name,
     NameList,
+    check_capacity,
     map_paths,
 )
 from veilmeans.schemas.errors import ConfigError
-from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, KMeansConfig, Swept, section_or_none
+from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, Counts, KMeansConfig, Swept, section_or_none
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import AlignmentFolder, RunFolder, StorageFolder, StoreFolder
 
@@ -117,6 +118,14 @@ class BeamConfig(ConfigSection):
 Provider = Literal["dealer", "ot", "iknp"]
 
 
+class AuditConfig(ConfigSection):
+    """Material of a run that is kept for audits, beside the digests of all messages."""
+
+    keep: bool = False
+    """keep the peers' messages, and all shares and triples of a run, so that `veilmeans audit` can replay it; what is
+    kept stays secret only as long as the storage does"""
+
+
 class TriplesConfig(ConfigSection):
     """A triple store: correlated randomness for a number of runs. `veilmeans offline` makes it."""
 
@@ -125,6 +134,9 @@ class TriplesConfig(ConfigSection):
     runs: Annotated[int, AGREED_OFFLINE] = Field(1, ge=1, description="number of runs that it serves")
     iterations: Annotated[Annotated[int, Field(ge=1)] | None, AGREED_OFFLINE] = None
     """largest number of iterations of each run; default: kmeans.max_iter"""
+    rows: Annotated[Counts | None, _AGREED_FOR_STORE] = None
+    """capacity: the largest number of rows of a run (vertical: one number, horizontal: one for each party), so that one
+    store serves runs of fewer rows, too; default: kmeans.rows, which all runs must have then"""
     provider: Annotated[Provider | None, _AGREED_FOR_STORE] = None
     """who makes it: the dealer, or the parties themselves by silent oblivious transfer (ot) or by IKNP's (iknp: more
     bytes, no LPN assumption); default: dealer if one is named, else ot"""
@@ -161,6 +173,7 @@ class JobConfig(ConfigSection):
     exchange: Annotated[ExchangeConfig, CONNECTION] = ExchangeConfig()
     link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
+    audit: AuditConfig = AuditConfig()
     triples: TriplesConfig | None = None
     align: Annotated[AlignConfig | None, BeforeValidator(section_or_none)] = None
     """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""
@@ -207,12 +220,17 @@ class JobConfig(ConfigSection):
         for field, value in (("rows", job.rows), ("features", job.features)):
             if isinstance(value, dict) and set(value) != set(self.parties):
                 raise ValueError(f"kmeans.{field}: must name exactly {', '.join(self.parties)}")
+        self._check_capacity(job)
         named = {f"reveal.{field}": getattr(job.reveal, field) for field in REVEALED}
         named |= {"sparse": job.sparse, "products": job.products if isinstance(job.products, dict) else ()}
         for field, names in named.items():
             strangers = set(names) - set(self.parties)
             if strangers:
                 raise ValueError(f"kmeans.{field}: {min(strangers)!r} is not one of the parties")
+
+    def _check_capacity(self, job: KMeansConfig) -> None:
+        if self.triples is not None and self.triples.rows is not None:
+            check_capacity(self.triples.rows, job.rows, self.parties, job.vertical)
 
     def _check_align(self, job: KMeansConfig) -> None:
         if self.align is None:
@@ -352,7 +370,13 @@ class JobConfig(ConfigSection):
 
     def offline(self) -> "JobConfig":
         """The same configuration for making the store, whose name takes the run's place in every address."""
-        return self.model_copy(update={"run": f"{STORE_RUN}{self.required_triples.store}"})
+        return self.at_capacity().model_copy(update={"run": f"{STORE_RUN}{self.required_triples.store}"})
+
+    def at_capacity(self) -> "JobConfig":
+        """The same configuration with as many rows as the triple store is for."""
+        if self.triples is None or self.triples.rows is None or self.kmeans is None:
+            return self
+        return self.model_copy(update={"kmeans": self.kmeans.model_copy(update={"rows": self.triples.rows})})
 
     def aligning(self) -> "JobConfig":
         """The same configuration for aligning rows; the alignment's name takes the run's place in every address."""
@@ -369,6 +393,10 @@ class JobConfig(ConfigSection):
             kmeans = KMeansConfig.model_validate({**job.model_dump(), "rows": rows, "data": str(data)})
         except ValidationError as error:
             raise ConfigError(f"with {rows:,} common rows: kmeans.{first_mistake(error)}") from None
+        try:
+            self._check_capacity(kmeans)
+        except ValueError as error:
+            raise ConfigError(f"with {rows:,} common rows: {error}") from None
         align = (self.align or AlignConfig()).model_copy(update={"name": self.alignment})
         return self.model_copy(update={"kmeans": kmeans, "align": align})
 

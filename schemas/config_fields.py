@@ -4,7 +4,7 @@ A mark stands beside the field's type, `rows: Annotated[int, AGREED_IN_RUNS] = F
 private: it is compared with nobody, so a forgotten mark discloses nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -154,3 +154,21 @@ def _map_value(annotation: Any, value: Any, change: Callable[[str], str]) -> Any
         fitting = [each for each in get_args(annotation) if any(section_types(each))]
         return _map_value(fitting[0], value, change) if fitting else value
     return value
+
+
+def check_capacity(
+    capacity: int | dict[str, int], rows: int | dict[str, int] | None, parties: Collection[str], vertical: bool
+) -> None:
+    """Refuse a triple store that is for fewer rows than the run has; `rows` is None while nobody knows them."""
+    if isinstance(capacity, int) != vertical:
+        raise ValueError(f"triples.rows: must be one number{'' if vertical else ' for each party'}")
+    if isinstance(capacity, dict) and set(capacity) != set(parties):
+        raise ValueError(f"triples.rows: must name exactly {', '.join(parties)}")
+    for party in parties if rows is not None else ():
+        count, most = (each[party] if isinstance(each, dict) else each or 0 for each in (rows, capacity))
+        if count > most:
+            whose = "" if vertical else f" of {party}"
+            raise ValueError(
+                f"triples.rows: the store is for {most:,} rows{whose}, and kmeans.rows is {count:,}: make a new "
+                "store for more rows, under a new name"
+            )

@@ -6,7 +6,7 @@ from typing import Any
 
 from veilmeans.schemas.errors import HandshakeError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 _COMPARED_FIRST = ("protocol version", "parties", "triples.store")
 """Other terms depend on these, so a difference in these is the one to name."""
 IDS = "ids"  # announced: a digest of the rows' ids under a key that only the two parties have

@@ -67,6 +67,8 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 MOST_CLUSTERS = 1024
 Swept = Annotated[tuple[int, ...], BeforeValidator(_as_numbers), AfterValidator(_check_swept)]
 """The numbers of clusters that a sweep tries."""
+MOST_PROFILE_COLUMNS = 1000
+"""Profiles multiply a dense matrix of twice as many columns."""
 MOST_CLUSTERS_BY_PAIRS = 8
 """Assignment by all pairs needs twice as much correlated randomness with each further cluster."""
 
@@ -176,7 +178,7 @@ class OutliersConfig(ConfigSection):
         return self
 
 
-REVEALED = ("assignments", "centroids", "inertia", "scores", "outliers", "explanations")
+REVEALED = ("assignments", "centroids", "inertia", "scores", "outliers", "explanations", "profiles")
 """The results that a policy names parties for."""
 
 
@@ -202,6 +204,9 @@ class RevealConfig(ConfigSection):
     contributions: Annotated[Literal["own", "all"], REVEAL_POLICY] = "own"
     """vertical: explanations by one's own columns, or also by one number for all columns of the others; all also
     reveals the outliers' scores"""
+    profiles: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
+    """who learns a profile of each final cluster: how many rows it has, means and spreads of its own columns there
+    (horizontal: of all columns, over all parties' rows), and, if it has kmeans.label, how often its label is 1"""
 
 
 class PredictConfig(ConfigSection):
@@ -248,8 +253,11 @@ class KMeansConfig(ConfigSection):
     id: str | None = None
     """our column with the rows' ids (vertical: the same ids in the same order at all parties, unless align is set)"""
     columns: Annotated[tuple[str, ...], AfterValidator(_refuse_duplicates)] = ()
-    """our columns, in order; default: all but the id; of .npz and svmlight files, whose columns have no names, numbers
-    from 0 and ranges of them ("7", "0-61"), ascending"""
+    """our columns, in order; default: all but id and label; of .npz and svmlight files, whose columns have no names,
+    numbers from 0 and ranges of them ("7", "0-61"), ascending"""
+    label: str | None = None
+    """our column with 0, 1 or nothing (unknown) for each row, such as a known fraud; never an input: with
+    reveal.profiles we alone learn how often it is 1 in each cluster, and nobody learns whether we have one"""
     categories: Annotated[dict[str, tuple[Category, ...]], Agreed(("train",), horizontal=True, bound=False)] = Field({})
     """column -> its categories; each becomes a column of 0 and 1"""
     one_hot: tuple[str, ...] = Field((), description="vertical: columns whose categories are taken from our data")
@@ -323,10 +331,11 @@ class KMeansConfig(ConfigSection):
         self._check_encoding()
         if self.predict is None:
             self._check_init()
-        for what in ("centroids", "inertia"):
+        for what in ("centroids", "inertia", "profiles"):
             if self.predict is not None and getattr(self.reveal, what):
                 raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
         self._check_outliers()
+        self._check_profiles()
         self._check_sweep()
         return self
 
@@ -429,6 +438,17 @@ class KMeansConfig(ConfigSection):
             raise ValueError("reveal.inertia: must be empty, because centroids are no means with during_training")
         if self.starts > 1 and self.trims:
             raise ValueError("starts: must be 1, because centroids are no means with outliers.during_training")
+
+    def _check_profiles(self) -> None:
+        if self.label is not None and self.label in (self.id, *self.columns):
+            raise ValueError(f"label: {self.label!r} must be neither the id nor one of the columns")
+        if self.reveal.profiles and not self.final_assignment:
+            raise ValueError("final_assignment: must be true, because profiles are of the final clusters")
+        for party in self.reveal.profiles:
+            columns = self.features if isinstance(self.features, int) else self.features.get(party, 0)
+            if columns > MOST_PROFILE_COLUMNS:
+                most = f"{MOST_PROFILE_COLUMNS:,} columns can have profiles"
+                raise ValueError(f"reveal.profiles: {party!r} has {columns:,} columns, and at most {most}")
 
     def _check_sweep(self) -> None:
         if self.sweep is None:

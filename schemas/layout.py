@@ -3,9 +3,13 @@
 Vertical: all parties have the same rows, each its own columns. Horizontal: all have the same columns, each its own
 rows; then the rows of a shard belong to one party, and the others own no column of it. Every stage works on shards, so
 it is written once for both layouts.
+
+A triple store may be made for more rows than a run has, its capacity. The shards have the store's shapes then: those
+without a row are left out, and the last one of an owner is filled up with rows of weight 0, its padding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 
 
@@ -28,24 +32,46 @@ class ShardShape:
 
 @dataclass(frozen=True)
 class RowShard:
-    """One row shard: the `index`-th of its owner; in the vertical layout all parties own it (`owner` is None)."""
+    """One row shard: the `index`-th of its owner; in the vertical layout all parties own it (`owner` is None).
+
+    `number`: its number among all shards of the triple store. `padding`: so many of its last rows are padding.
+    """
 
     owner: int | None
     index: int
     shape: ShardShape
+    number: int
+    padding: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The rows that are data."""
+        return self.shape.rows - self.padding
 
 
 @dataclass(frozen=True)
 class Layout:
     """The number of rows and of columns of each party, in the parties' order.
 
-    Vertical: all parties have the same number of rows. Horizontal: all have the same number of columns.
+    Vertical: all parties have the same number of rows. Horizontal: all have the same number of columns. `capacity`: the
+    rows of each party that the triple store was made for, at least as many; empty: the rows themselves.
     """
 
     vertical: bool
     rows: tuple[int, ...]
     features: tuple[int, ...]
     rows_per_shard: int
+    capacity: tuple[int, ...] = ()
+
+    def at_capacity(self) -> "Layout":
+        """The layout of the largest run that the triple store serves."""
+        return replace(self, rows=self.capacity or self.rows, capacity=())
+
+    def with_padding(self) -> "Layout":
+        """The layout in which padding counts as rows: its shards have the same shapes, and numbers without gaps."""
+        size = self.rows_per_shard
+        filled = zip(self.rows, self.capacity or self.rows, strict=True)
+        return replace(self, rows=tuple(min(most, -(-rows // size) * size) for rows, most in filled), capacity=())
 
     @property
     def parties(self) -> int:
@@ -75,15 +101,31 @@ class Layout:
         return slice(start, max(start, min(columns.stop, own.stop)))
 
     def row_shards(self) -> list[RowShard]:
-        """All row shards; in the horizontal layout ordered by party."""
-        lengths = [shard_lengths(rows, self.rows_per_shard) for rows in self.rows]
-        if self.vertical:
-            return [RowShard(None, i, ShardShape(n, self.features)) for i, n in enumerate(lengths[0])]
-        return [
-            RowShard(owner, i, ShardShape(n, tuple(self.features[0] if p == owner else 0 for p in range(self.parties))))
-            for owner in range(self.parties)
-            for i, n in enumerate(lengths[owner])
-        ]
+        """All row shards that have rows; in the horizontal layout ordered by party."""
+        owners: tuple[int | None, ...] = (None,) if self.vertical else tuple(range(self.parties))
+        shards, number = list[RowShard](), 0
+        for owner, rows, capacity in zip(owners, self.rows, self.capacity or self.rows, strict=False):
+            for index, length in enumerate(shard_lengths(capacity, self.rows_per_shard)):
+                filled = min(length, rows - index * self.rows_per_shard)
+                if filled > 0:
+                    shape = ShardShape(length, self._widths(owner))
+                    shards.append(RowShard(owner, index, shape, number, length - filled))
+                number += 1
+        return shards
+
+    def row_shard(self, number: int) -> RowShard:
+        """The row shard of a number."""
+        return _by_number(self)[number]
+
+    def row_shard_numbers(self) -> list[int]:
+        """The numbers of all row shards that have rows, ascending."""
+        return [shard.number for shard in self.row_shards()]
+
+    def _widths(self, owner: int | None) -> tuple[int, ...]:
+        """Count each party's columns of a row of this owner's."""
+        if owner is None:
+            return self.features
+        return tuple(self.features[0] if party == owner else 0 for party in range(self.parties))
 
     def find_row(self, row: int) -> tuple[int | None, int]:
         """Find the owner of a row, counted over all parties' rows in their order, and its number at the owner."""
@@ -94,6 +136,11 @@ class Layout:
                 return owner, row
             row -= rows
         raise IndexError(f"there are only {self.total_rows:,} rows")
+
+
+@lru_cache(maxsize=8)
+def _by_number(layout: Layout) -> dict[int, RowShard]:
+    return {shard.number: shard for shard in layout.row_shards()}
 
 
 def shard_lengths(rows: int, rows_per_shard: int) -> list[int]:

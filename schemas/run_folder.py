@@ -25,6 +25,7 @@ OPENED = "opened"  # each row's cluster, opened to this party; by row shard
 OPENED_SCORES = "opened-scores"  # scores and outliers, opened to this party; by row shard
 EXPLAINED_CENTROIDS = "explained-centroids"  # shares of the centroids that have outliers; by column shard
 OPENED_EXPLANATIONS = "opened-explanations"  # outliers' clusters and scores, opened to this party; by row shard
+PROFILE = "profile"  # shares of the final clusters' sizes and sums; as shard 0
 SCORES = "scores"  # shares of the rows' scores, outliers and outliers' clusters; by iteration and row shard
 
 
@@ -127,12 +128,19 @@ class RunFolder(Folder):
     scores = _Name("scores.parquet")  # each row's squared distance to its centroid, if it was opened to this party
     outliers = _Name("outliers.parquet")  # the outliers, if they were opened to this party
     explanations = _Name("explanations.parquet")  # the columns' parts of outliers' scores, if they were opened
+    profiles = _Name("profiles.parquet")  # sizes, means and spreads of the final clusters, if they were opened
     centroids = _Name("centroids.parquet")  # the centroids in original units, if they were opened to this party
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
     sweep = _Name("sweep.json")  # of a sweep: its trainings, and what was opened of them to this party
     sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
+    transcripts = _Name("transcript")  # the folder of transcripts: of the run, and of later openings
+
+    def transcript(self, opening: str = "") -> Path:
+        """The folder of the transcript of the run, or of a later opening."""
+        return self.transcripts / (opening or "run")
+
     farewell = _Name("farewell")  # a mark: every party has what it needs, so nobody has to send again
     dealer_seed = _Name("dealer.seed")  # the seed of the dealer's randomness for a triple store (0600), at the dealer
 
@@ -264,6 +272,10 @@ class EncodedFolder(Folder):
     def ids(self, shard: int) -> Path:
         """The ids of one row shard's rows."""
         return self.path / f"{shard:06d}.ids.arrow"
+
+    def labels(self, shard: int) -> Path:
+        """The labels of one row shard's rows."""
+        return self.path / f"{shard:06d}.labels.arrow"
 
 
 def _numbers(folder: Path, suffix: str) -> list[int]:

@@ -15,13 +15,14 @@ slows either of them to a given link.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import RefusedError
-from veilmeans.schemas.message import MessageKey
+from veilmeans.schemas.message import Header, MessageKey
 
 _NOT_OURS = (AttributeError, ValueError, TypeError, NotImplementedError)  # raised by Arrow for streams of other kinds
 HANDSHAKE = "handshake"  # the only stage whose messages may be replaced: nothing secret was sent before it ends
@@ -38,6 +39,11 @@ class Outgoing:
     def of(cls, key: MessageKey, arrays: Arrays) -> "Outgoing":
         """Make a message of named arrays."""
         return cls(key, to_stream(arrays))
+
+    @cached_property
+    def header(self) -> Header:
+        """Size and digest of the payload, computed once."""
+        return Header.of(self.payload)
 
     @property
     def replaceable(self) -> bool:

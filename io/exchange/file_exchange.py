@@ -23,7 +23,7 @@ from veilmeans.crypto.pairwise_encryption import DecryptionError, PairwiseCipher
 from veilmeans.io.exchange.exchange import Outgoing, check_size, missing
 from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
-from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
+from veilmeans.schemas.message import HEADER_SIZE, MessageKey, iteration_in, open_envelope
 
 _POLLING = wait_exponential(multiplier=0.001, exp_base=1.5, max=0.25)
 _ENCRYPTION_SIZE = 12 + 16  # bytes that encryption adds to a message: nonce and tag
@@ -77,7 +77,7 @@ class FileExchange:
     def _put(self, message: Outgoing) -> None:
         key = message.key
         check_size(key, message.payload.size, self._limit)
-        plain = Header.of(message.payload).pack() + message.payload.to_pybytes()
+        plain = message.header.pack() + message.payload.to_pybytes()
         encrypted = self._ciphers[key.recipient].encrypt(plain, key.to_json().encode())
         path = self._path(self._outbox, key)
         try:

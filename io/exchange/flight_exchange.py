@@ -87,7 +87,7 @@ class FlightExchange:
         by_peer: dict[str, list[tuple[Outgoing, Header]]] = {}
         for message in messages:
             check_size(message.key, message.payload.size, self._limit)
-            by_peer.setdefault(message.key.recipient, []).append((message, Header.of(message.payload)))
+            by_peer.setdefault(message.key.recipient, []).append((message, message.header))
         for peer, batch in by_peer.items():
             self._last[peer] = batch[0][0].key
             with self._explained(peer):

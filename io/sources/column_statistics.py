@@ -136,13 +136,18 @@ class ColumnStatistics:
 
 
 def collect_statistics(
-    source: Source, fields: Fields, id_column: str | None, known: bool = False, exact_sums: ExactSums | None = None
+    source: Source,
+    fields: Fields,
+    id_column: str | None,
+    known: bool = False,
+    exact_sums: ExactSums | None = None,
+    label: str | None = None,
 ) -> ColumnStatistics:
     """Read the source once. `known`: the fields are those of earlier rows, so nothing about them is collected."""
     digest = RowDigest()
     with np.errstate(over="ignore", invalid="ignore"):
         if fields[0].kind != "matrix":
-            read = _read_table(source, fields, id_column, digest, exact_sums)
+            read = _read_table(source, fields, id_column, digest, exact_sums, label)
         else:
             read = (_read_chosen if fields[0].chosen else _read_matrix)(source, fields[0], known, digest)
         mean, deviation = read.moments.mean_and_deviation(read.rows)
@@ -167,15 +172,20 @@ class _Read:
 
 
 def _read_table(
-    source: Source, fields: Fields, id_column: str | None, digest: RowDigest, exact_sums: ExactSums | None
+    source: Source,
+    fields: Fields,
+    id_column: str | None,
+    digest: RowDigest,
+    exact_sums: ExactSums | None,
+    label: str | None,
 ) -> _Read:
     """Read a table; categories that were not declared are collected, with their numbers."""
     undeclared = {field.name: field for field in fields if field.kind == "one_hot" and not field.values}
     counts: dict[str, Counter[str]] = {name: Counter() for name in undeclared}
     ids = hashlib.sha256()
     rows, moments, sums = 0, None, None
-    for batch in checked_batches(source, fields, id_column, digest):
-        encoded = encode_table(batch, fields, id_column)
+    for batch in checked_batches(source, fields, id_column, digest, label):
+        encoded = encode_table(batch, fields, id_column, label)
         moments = _merge(moments, _moments_of(encoded, fields))
         rows += len(encoded.dense)
         if encoded.ids is not None:

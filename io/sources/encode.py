@@ -19,7 +19,14 @@ from veilmeans.io.sources.row_digest import RowDigest
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
-from veilmeans.io.storage.encoded_shards import EncodedData, is_integer_valued, load_encoded_data, write_ids, write_rows
+from veilmeans.io.storage.encoded_shards import (
+    EncodedData,
+    is_integer_valued,
+    load_encoded_data,
+    write_ids,
+    write_labels,
+    write_rows,
+)
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.run_folder import PreparedData
@@ -69,30 +76,34 @@ def encode_source(
 
 @dataclass(frozen=True)
 class _EncodedRows:
-    """Consecutive rows in CSR form, and their ids."""
+    """Consecutive rows in CSR form, their ids and labels."""
 
     counts: NDArray[np.int64]
     indices: NDArray[np.int32]
     values: ring.Ring
     ids: pa.Array | None
+    labels: NDArray[np.uint8] | None
 
     def split(self, rows: int) -> tuple["_EncodedRows", "_EncodedRows"]:
         """Return the first `rows` rows, and the rest."""
         at = int(self.counts[:rows].sum())
         ids = (None, None) if self.ids is None else (self.ids[:rows], self.ids[rows:])
+        labels = (None, None) if self.labels is None else (self.labels[:rows], self.labels[rows:])
         return (
-            _EncodedRows(self.counts[:rows], self.indices[:at], self.values[:at], ids[0]),
-            _EncodedRows(self.counts[rows:], self.indices[at:], self.values[at:], ids[1]),
+            _EncodedRows(self.counts[:rows], self.indices[:at], self.values[:at], ids[0], labels[0]),
+            _EncodedRows(self.counts[rows:], self.indices[at:], self.values[at:], ids[1], labels[1]),
         )
 
 
 def _join(several: list[_EncodedRows]) -> _EncodedRows:
     ids = [each.ids for each in several if each.ids is not None]
+    labels = [each.labels for each in several if each.labels is not None]
     return _EncodedRows(
         np.concatenate([each.counts for each in several]),
         np.concatenate([each.indices for each in several]),
         np.concatenate([each.values for each in several]),
         pa.concat_arrays(ids) if ids else None,
+        np.concatenate(labels) if labels else None,
     )
 
 
@@ -100,12 +111,14 @@ def _write_shards(scan: Scan, encoder: "_Encoder", rows_per_shard: int, target: 
     rows, integer_valued = 0, True
     nonzeros: list[int] = []
     digest = RowDigest()
-    batches = map(encoder.encode, row_batches(scan.source, scan.fields, scan.id, digest))
+    batches = map(encoder.encode, row_batches(scan.source, scan.fields, scan.id, digest, scan.label))
     for shard, encoded in enumerate(_in_shards(batches, rows_per_shard)):
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(encoded.counts)])
         write_rows(target, shard, indptr, encoded.indices, encoded.values, len(scan.columns))
         if encoded.ids is not None:
             write_ids(target, shard, encoded.ids)
+        if encoded.labels is not None:
+            write_labels(target, shard, encoded.labels)
         rows += len(encoded.counts)
         integer_valued = integer_valued and is_integer_valued(encoded.values)
         nonzeros.append(len(encoded.values))
@@ -132,7 +145,7 @@ class _Encoder:
         """Normalise and encode a batch."""
         rows, columns, elements = self._entries(batch)
         counts = np.bincount(rows, minlength=len(batch.dense)).astype(np.int64)
-        return _EncodedRows(counts, columns.astype(np.int32), elements, batch.ids)
+        return _EncodedRows(counts, columns.astype(np.int32), elements, batch.ids, batch.labels)
 
     def _entries(self, batch: RowBatch) -> Entries:
         if batch.sparse is None:

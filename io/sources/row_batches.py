@@ -15,6 +15,7 @@ from veilmeans.io.sources.row_digest import RowDigest
 from veilmeans.io.sources.source_files import Source
 from veilmeans.io.sources.sparse_matrices import matrix_batches
 from veilmeans.io.sources.tables import TableBatch, table_batches
+from veilmeans.io.storage.encoded_shards import UNKNOWN
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
 
@@ -40,6 +41,7 @@ class RowBatch:
     dense: Real
     sparse: "scipy.sparse.csr_array | None" = None
     ids: pa.Array | None = None
+    labels: NDArray[np.uint8] | None = None
 
     def place(self, row: int, column: str) -> str:
         """Name the place of a value; rows count from 1."""
@@ -47,20 +49,29 @@ class RowBatch:
 
 
 def row_batches(
-    source: Source, fields: Sequence[ColumnEncoding], id_column: str | None, digest: RowDigest | None = None
+    source: Source,
+    fields: Sequence[ColumnEncoding],
+    id_column: str | None,
+    digest: RowDigest | None = None,
+    label: str | None = None,
 ) -> Iterator[RowBatch]:
-    """Read the rows of a source whose fields are known."""
+    """Read the rows of a source whose fields are known; `label`: its column of labels."""
     if fields[0].kind == "matrix":
         return _matrix_rows(source, fields[0], digest)
-    batches = checked_batches(source, fields, id_column, digest)
-    return (encode_table(batch, fields, id_column) for batch in batches)
+    batches = checked_batches(source, fields, id_column, digest, label)
+    return (encode_table(batch, fields, id_column, label) for batch in batches)
 
 
 def checked_batches(
-    source: Source, fields: Sequence[ColumnEncoding], id_column: str | None, digest: RowDigest | None = None
+    source: Source,
+    fields: Sequence[ColumnEncoding],
+    id_column: str | None,
+    digest: RowDigest | None = None,
+    label: str | None = None,
 ) -> Iterator[TableBatch]:
     """Read the rows of a table; the ids are checked, nothing else."""
     names, text = [field.name for field in fields], [field.name for field in fields if field.kind == "one_hot"]
+    names += [] if label is None else [label]
     first: TableBatch | None = None
     for batch in table_batches(source, names, id_column, numbers=True, text=text, digest=digest):
         if id_column is not None:
@@ -69,12 +80,30 @@ def checked_batches(
         yield batch
 
 
-def encode_table(batch: TableBatch, fields: Sequence[ColumnEncoding], id_column: str | None) -> RowBatch:
+def encode_table(
+    batch: TableBatch, fields: Sequence[ColumnEncoding], id_column: str | None, label: str | None = None
+) -> RowBatch:
     """Encode a batch of a table; a field whose categories are not known yet gives no columns."""
     numbers = [field for field in fields if field.kind == "number"]
     at = np.flatnonzero(columns_of_kind(fields, "number"))
     ids = None if id_column is None else batch.rows.column(id_column)
-    return RowBatch(batch.file, batch.start, at, _number_columns(batch, numbers), _hot_columns(batch, fields), ids)
+    labels = None if label is None else read_labels(batch, label)
+    values = _number_columns(batch, numbers), _hot_columns(batch, fields)
+    return RowBatch(batch.file, batch.start, at, *values, ids, labels)
+
+
+def read_labels(batch: TableBatch, name: str) -> NDArray[np.uint8]:
+    """Read the labels of a batch: 0, 1, or UNKNOWN where there is none."""
+    column = batch.rows.column(name)
+    if not (pa.types.is_null(column.type) or any(is_number(column.type) for is_number in _NUMBERS)):
+        what = f"{batch.file}, column {name!r} holds {column.type}"
+        raise InputError(f"{what}, and a label (kmeans.label) must be 0 or 1")
+    values: Real = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    bad = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if bad.any():
+        place = batch.place(int(bad.argmax()), name)
+        raise InputError(f"{place}: a label (kmeans.label) must be 0, 1, or nothing where it is unknown")
+    return np.where(np.isnan(values), UNKNOWN, values).astype(np.uint8)
 
 
 def count_categories(batch: TableBatch, field: ColumnEncoding) -> Counter[str]:

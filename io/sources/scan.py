@@ -40,6 +40,7 @@ class Scan:
     nonzeros: tuple[int, ...]
     ids: str  # hex SHA-256 of the ids in order, each as text with its length before it; empty if there is no id
     sums: ring.Ring | None = field(default=None, compare=False)  # exact sums of the numbers, if they were asked for
+    label: str | None = None
 
     @property
     def required_sums(self) -> ring.Ring:
@@ -73,35 +74,44 @@ def scan_source(
     model_fields: Fields | None = None,
     exact_sums: ExactSums | None = None,
     limits: BatchLimits = DEFAULT_LIMITS,
+    label: str | None = None,
 ) -> Scan:
-    """Check a source and compute its statistics; no columns: all but the id.
+    """Check a source and compute its statistics; no columns: all but id and label.
 
     `features`: the number of columns of a file that does not state it. `model_fields`: the fields of a model's rows, by
     which these rows are to be encoded. `exact_sums`: a function that sums rows exactly, if such sums are needed.
     """
     source = Source(name, find_files(name), limits)
     if model_fields is None:
-        fields = _configured_fields(source, columns, id_column, features, rules or EncodingRules())
+        fields = _configured_fields(source, columns, id_column, features, rules or EncodingRules(), label)
     else:
         fields = _check_model_fields(source, id_column, model_fields)
-    read = collect_statistics(source, fields, id_column, model_fields is not None, exact_sums)
-    work = ["scan 3", read.content, [asdict(field) for field in fields], id_column, model_fields is not None]
+    read = collect_statistics(source, fields, id_column, model_fields is not None, exact_sums, label)
+    labelled = [] if label is None else [label]
+    work = ["scan 3", read.content, [asdict(field) for field in fields], id_column, model_fields is not None, *labelled]
     digest = hashlib.sha256(json.dumps(work).encode()).hexdigest()
     statistics = (read.moments.low, read.moments.high, read.mean, read.deviation, read.moments.nonzeros)
     low, high, mean, deviation, nonzeros = (tuple(values.tolist()) for values in statistics)
     rows = (source, read.content, digest, read.rows)
-    return Scan(*rows, read.fields, id_column, low, high, mean, deviation, nonzeros, read.ids, read.sums)
+    return Scan(*rows, read.fields, id_column, low, high, mean, deviation, nonzeros, read.ids, read.sums, label)
 
 
 def _configured_fields(
-    source: Source, columns: Sequence[str], id_column: str | None, features: int | None, rules: EncodingRules
+    source: Source,
+    columns: Sequence[str],
+    id_column: str | None,
+    features: int | None,
+    rules: EncodingRules,
+    label: str | None,
 ) -> Fields:
     """Return the fields, as far as they are known before the rows are read."""
     file = source.files[0]
     sparse = is_matrix(file)
     _check_id(file, id_column)
+    if label is not None and format_of(file) in ("npz", "svmlight"):
+        raise InputError(f"{file} holds no labels: leave out kmeans.label")
     if not sparse:
-        return rules.fields(file, _table_columns(source, columns, id_column))
+        return rules.fields(file, _table_columns(source, columns, id_column, label))
     rules.fields(file, ())
     if columns:
         chosen = parse_column_ranges(file, columns)
@@ -143,13 +153,14 @@ def _check_last_column(files: Sequence[str], field: ColumnEncoding) -> None:
         raise InputError(f"{files[0]} has {width:,} columns, counted from 0, and kmeans.columns asks for {last - 1:,}")
 
 
-def _table_columns(source: Source, columns: Sequence[str], id_column: str | None) -> tuple[str, ...]:
+def _table_columns(source: Source, columns: Sequence[str], id_column: str | None, label: str | None) -> tuple[str, ...]:
     file = source.files[0]
     if format_of(file) == "npz":
         columns = [str(number) for first, last in parse_column_ranges(file, columns) for number in range(first, last)]
     if id_column in columns:
         raise InputError(f"{file}, column {id_column!r} is the id and cannot be one of the columns, too")
-    chosen = tuple(columns) or tuple(name for name in table_columns(file, source.limits) if name != id_column)
+    others = (name for name in table_columns(file, source.limits) if name not in (id_column, label))
+    chosen = tuple(columns) or tuple(others)
     if not chosen:
-        raise InputError(f"{file} has no column but the id")
+        raise InputError(f"{file} has no column but the id{'' if label is None else ' and the label'}")
     return chosen

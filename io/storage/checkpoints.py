@@ -91,6 +91,10 @@ class Checkpoints:
             if _NUMBER.fullmatch(old.name) and (before is None or int(old.name) < before):
                 shutil.rmtree(old, ignore_errors=True)
 
+    def read_file(self, file: Path) -> dict[str, Array]:
+        """Read the arrays of any file of the run."""
+        return self._read(file, "")
+
     def _tag(self, file: Path, content: pa.Buffer) -> bytes:
         name = str(file.relative_to(self.folder.path)).encode()
         keyed = hmac.new(self.key, len(name).to_bytes(4, "big") + name, "sha256")

@@ -25,6 +25,7 @@ from veilmeans.schemas.run_folder import EncodedFolder
 if TYPE_CHECKING:
     import scipy.sparse
 
+UNKNOWN = 2  # the label of a row that has none
 _PUBLIC = b"encoded shards"  # the key of the tags
 
 
@@ -89,6 +90,24 @@ def read_dense_rows(folder: Path, shard: int) -> ring.Ring:
     return rows
 
 
+def pad_rows(rows: ring.Ring, length: int) -> ring.Ring:
+    """Fill a shard up with rows of zeros to this length."""
+    if len(rows) == length:
+        return rows
+    return np.concatenate([rows, np.zeros((length - len(rows), *rows.shape[1:]), ring.DTYPE)])
+
+
+def pad_sparse_rows(rows: "scipy.sparse.csr_array", length: int) -> "scipy.sparse.csr_array":
+    """Fill a sparse shard up with empty rows to this length."""
+    import scipy.sparse
+
+    missing = length - rows.shape[0]
+    if not missing:
+        return rows
+    indptr = np.concatenate([rows.indptr, np.full(missing, rows.indptr[-1], rows.indptr.dtype)])
+    return scipy.sparse.csr_array((rows.data, rows.indices, indptr), shape=(length, rows.shape[1]))
+
+
 def read_row(folder: Path, shard: int, number: int) -> ring.Ring:
     """Read one row of a shard as ring elements of all columns."""
     arrays = _read_shard(folder, shard)
@@ -143,6 +162,18 @@ def read_ids(folder: Path, shard: int) -> pa.Array:
         raise InputError(f"{folder} holds no encoded data")
     first = shard * data.rows_per_shard
     return pa.array(np.arange(first, min(first + data.rows_per_shard, data.rows)))
+
+
+def read_labels(folder: Path, shard: int) -> NDArray[np.uint8] | None:
+    """Read the labels of one shard's rows: 0, 1 or UNKNOWN; None if the source has none."""
+    file = EncodedFolder(folder).labels(shard)
+    return from_stream(pa.BufferReader(_map(file)))["label"] if file.exists() else None
+
+
+def write_labels(folder: Path, shard: int, labels: NDArray[np.uint8]) -> None:
+    """Write the labels of one shard's rows."""
+    file = EncodedFolder(folder).labels(shard)
+    write_tagged(file, _PUBLIC, file.name, to_batch({"label": labels}))
 
 
 def write_ids(folder: Path, shard: int, ids: pa.Array) -> None:

@@ -49,6 +49,13 @@ def write_centroids(folder: RunFolder, columns: Sequence[str], centroids: Real) 
     return folder.centroids
 
 
+def write_profiles(folder: RunFolder, lines: pa.Table) -> Path:
+    """Write the profiles of the final clusters: a line for each cluster and column."""
+    with atomic_write(folder.profiles) as part:
+        pa.parquet.write_table(lines, part)
+    return folder.profiles
+
+
 def read_result(folder: RunFolder) -> dict[str, object]:
     """Read all that was opened to this party so far."""
     return read_json(folder.result) or {}

@@ -150,13 +150,14 @@ def results(
     csv: Annotated[Path | None, typer.Option(help="write each row's cluster to this file, too")] = None,
     outliers_csv: Annotated[Path | None, typer.Option(help="write the outliers to this file, too")] = None,
     explanations_csv: Annotated[Path | None, typer.Option(help="write what explains them to this file, too")] = None,
+    profiles_csv: Annotated[Path | None, typer.Option(help="write the clusters' profiles to this file, too")] = None,
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
     """Show the results that were opened to this party.
 
-    Sizes of the clusters, centroids, outliers, what explains them, and the paths of the result files, from this party's
-    storage. Nothing is sent.
+    Sizes and profiles of the clusters, centroids, outliers, what explains them, and the paths of the result files, from
+    this party's storage. Nothing is sent.
     """
     configured = _load(config, run, changes)
     settings = configured.settings
@@ -171,6 +172,7 @@ def results(
         ("csv", csv, results_table.write_assignments_csv),
         ("outliers_csv", outliers_csv, results_table.write_outliers_csv),
         ("explanations_csv", explanations_csv, results_table.write_explanations_csv),
+        ("profiles_csv", profiles_csv, results_table.write_profiles_csv),
     ):
         if file is not None:
             escaped = write(settings, file)
@@ -275,6 +277,29 @@ def reveal(
     for result, value in opened.items():
         typer.echo(f"{result}: {value}")
     return {**_print_report(configured), "opened": opened}
+
+
+@add_command(app, "audit", epilog=EXIT_CODES)
+def audit(
+    config: Config,
+    iteration: Annotated[int | None, typer.Option(help="replay this iteration only")] = None,
+    shard: Annotated[int | None, typer.Option(help="replay this row shard only")] = None,
+    run: Run = None,
+    changes: Changes = None,
+) -> Facts:
+    """Check a finished run from this party's own files.
+
+    The signed transcripts of all parties are compared, the data with the digest of the handshake, and, where audit.keep
+    was set, every message that this party sent is computed again and compared bit for bit. Nothing is sent.
+    """
+    configured = _load(config, run, changes)
+    from veilmeans.pipelines.reporting.audit import run_audit
+
+    found = []
+    for line in run_audit(configured.settings, iteration, shard):
+        typer.echo(line)
+        found.append(line)
+    return {**configured.facts, "found": found}
 
 
 @add_command(app, "prepare")

@@ -128,9 +128,10 @@ def _first_file(data: str, file: Path) -> str:
 
 
 def _columns(config: JobConfig) -> tuple[str, ...]:
-    """The configured columns of a table, or all except the id."""
+    """The configured columns of a table, or all except id and label."""
     job = config.kmeans_with_data
-    return job.columns or tuple(name for name in table_types(find_files(job.data or "")[0]) if name != job.id)
+    kinds = table_types(find_files(job.data or "")[0])
+    return job.columns or tuple(name for name in kinds if name not in (job.id, job.label))
 
 
 def _check_id(job: KMeansConfig, source: str, file: Path, kinds: dict[str, str]) -> None:

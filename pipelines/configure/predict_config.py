@@ -53,7 +53,7 @@ def _changes(config: JobConfig, name: str, data: str | None, rows: str | None) -
         raise ConfigError(f"run {config.run!r} is a prediction itself: --config must be that of a training")
     if data is None and config.party in config.parties:
         raise ConfigError("--data is needed: the file with this party's new rows")
-    opened = [result for result in ("centroids", "inertia") if getattr(job.reveal, result)]
+    opened = [result for result in ("centroids", "inertia", "profiles") if getattr(job.reveal, result)]
     return {
         "run": name,
         "triples.store": name,

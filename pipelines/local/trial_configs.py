@@ -45,7 +45,9 @@ def write_trial_prediction(folder: Path, members: tuple[str, ...], frames: Party
         place = folder / name
         own = {"data": f"{run}/{frames.by_party[name].write(place / run)}"} if name in frames.by_party else {}
         fields: dict[str, Any] = {**job, **own, "outliers": None}
-        fields |= {f"reveal.{result}": [] for result in ("centroids", "inertia", "outliers", "explanations")}
+        fields |= {
+            f"reveal.{result}": [] for result in ("centroids", "inertia", "outliers", "explanations", "profiles")
+        }
         changes = {"run": run, "triples.store": run, **addresses[name], **_of_kmeans(fields)}
         copy_config(place / CONFIG, place / f"{run}.yaml", changes)
     return run

@@ -126,7 +126,7 @@ def _may_be_he(config: JobConfig, index: int) -> bool:
     With a dealer, that is where a masked row, which is sent once, is no longer than the two ciphertexts that `he` sends
     for it. Without, where 8 bytes of it and 54 of Enc(U) for each word are no more than one ciphertext an iteration.
     """
-    layout, size = layout_of(config, config.required_kmeans), scheme_parameters(config).size
+    layout, size = layout_of(config, config.required_kmeans).at_capacity(), scheme_parameters(config).size
     columns, rows = layout.features[index], min(layout.rows[index], config.beam.rows_per_shard)
     if config.provider == "dealer":
         return 8 * columns > 2 * size

@@ -14,7 +14,7 @@ from veilmeans.io.exchange.connections import check_listen_address, load_identit
 from veilmeans.io.exchange.link_shaping import LAN, WAN, Link
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.planning.engine_selection import engines_by_own_costs, explain_engines
-from veilmeans.pipelines.planning.plan_schema import JobPlan, PlannedOpening
+from veilmeans.pipelines.planning.plan_schema import JobPlan, OfflinePlan, PlannedOpening
 from veilmeans.pipelines.planning.planned_bytes import plan_disk, plan_offline, plan_steps, planned_job
 from veilmeans.pipelines.session.joint_scaling import opened_statistics
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
@@ -25,7 +25,7 @@ from veilmeans.schemas.config import JobConfig, LinkConfig
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.kmeans_config import REVEALED, KMeansConfig
 from veilmeans.transforms.kmeans.steps import KMeansSteps
-from veilmeans.transforms.offline.traced_job import JobStep
+from veilmeans.transforms.offline.traced_job import JobStep, TracedJob
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 
@@ -79,7 +79,7 @@ def _make_plan(config: JobConfig, stored: ChosenEngines | None) -> JobPlan:
     kmeans = kmeans_steps(config, engines)
     traced = planned_job(config, kmeans)
     steps = plan_steps(config, traced, job.iterations)
-    offline = None if config.triples is None else plan_offline(config, traced, config.me.index)
+    offline = None if config.triples is None else _plan_store(config, engines, traced)
     links = {"lan": LAN, "wan": WAN}
     configured = config.exchange.shape or config.link
     if configured != LinkConfig():
@@ -91,11 +91,19 @@ def _make_plan(config: JobConfig, stored: ChosenEngines | None) -> JobPlan:
     return JobPlan(*about, links, steps, offline, disk, selected, openings)
 
 
+def _plan_store(config: JobConfig, engines: ChosenEngines, traced: TracedJob) -> OfflinePlan:
+    """Plan the triple store, which may be for more rows than the run has."""
+    largest = config.at_capacity()
+    of_store = traced if largest is config else planned_job(largest, kmeans_steps(largest, engines))
+    return plan_offline(config, of_store, config.me.index)
+
+
 def _job_json(config: JobConfig, kmeans: KMeansSteps) -> dict[str, Any]:
     job, layout, assignment = config.required_kmeans, kmeans.layout, kmeans.assignment
     return {
         "layout": job.layout,
         "rows": layout.total_rows,
+        "padding": sum(row_shard.padding for row_shard in layout.row_shards()),
         "columns": layout.total_features,
         "clusters": kmeans.k,
         "model": job.predict.model if job.predict else None,

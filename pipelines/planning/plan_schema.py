@@ -9,8 +9,9 @@ checkpoint waits for those of all messages before it; computing on large shards 
 exact, unless it says otherwise, and but for the lengths of column names, which `columns: all` opens with the centroids.
 
   party, run, peers   whose plan it is
-  job                 layout, rows, columns, clusters, model (of a prediction), starts, seeds (centroids that
-                      k-means++ chooses), max_iter, tol, shards, column_shards, runner, rounds ("one_call": one call an
+  job                 layout, rows, padding (rows of weight 0 that fill shards up to those of the triple store),
+                      columns, clusters, model (of a prediction), starts, seeds (centroids that k-means++ chooses),
+                      max_iter, tol, shards, column_shards, runner, rounds ("one_call": one call an
                       iteration; "stages": a Beam stage for each round), compare_bits, compared_bits,
                       assignment ("pairs", "tree"), radices (of a comparison's rounds),
                       makes_store (the triple store that the parties make first, if it is missing)

@@ -133,7 +133,7 @@ def _prepared_bytes(config: JobConfig) -> int:
     rows, columns = config.declared_shape
     sparse = job.sparse.get(config.party)
     nonzeros = columns if sparse is None or sparse.nonzeros is None else min(columns, sparse.nonzeros)
-    return int(rows * (12 * nonzeros + 8 + (8 if job.id else 0)))
+    return int(rows * (12 * nonzeros + 8 + (8 if job.id else 0) + (1 if job.label else 0)))
 
 
 def _file_bytes(**shapes: tuple[tuple[int, ...], str]) -> int:
@@ -153,6 +153,10 @@ def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
     if last.explanations is not None:
         groups, widths = last.explanations.groups, [each.stop - each.start for each in last.column_shards]
         scores += sum(_file_bytes(mu=((groups, kmeans.k, width), "uint64")) for width in widths)
+    if last.profiles is not None:
+        profiles = last.profiles
+        sizes, sums = ((profiles.k,), "uint64"), ((profiles.k, profiles.width), "uint64")
+        scores += _file_bytes(n=sizes, s=sums, to=((len(profiles.recipients),), "int64"))
     product = kmeans.engines.distance[config.me.index]
     row_bytes = 0 if product is None else product.packs * product.cipher.size
     encrypted = layout.features[config.me.index] * row_bytes * (layout.parties - 1)

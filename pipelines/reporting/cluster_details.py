@@ -1,4 +1,6 @@
-"""Opened explanations of outliers, for the command `results` and the report."""
+"""Opened explanations of outliers and profiles of clusters, for the command `results` and the report."""
+
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -39,3 +41,40 @@ def mean_contributions(folder: RunFolder) -> list[tuple[str, float]]:
     summed = lines.group_by("column").aggregate([("contribution", "sum")]).to_pylist()
     parts = [(each["column"], each["contribution_sum"] / outliers) for each in summed]
     return sorted(parts, key=lambda each: -each[1])
+
+
+def profiles_table(folder: RunFolder) -> Table:
+    """A table of the clusters: rows, rate of the label, and the columns that differ most from all rows."""
+    title = "profiles of clusters; columns: mean ± spread (of all rows)"
+    table = Table("cluster", "rows", "rate", "columns", title=title)
+    for line in profile_lines(folder):
+        table.add_row(*line)
+    return table
+
+
+def profile_lines(folder: RunFolder) -> list[tuple[str, ...]]:
+    """Number, size, rate of the label, and the columns that differ most from all rows, of each cluster."""
+    clusters: dict[int, list[dict[str, Any]]] = {}
+    for line in pa.parquet.read_table(folder.profiles).to_pylist():
+        clusters.setdefault(line["cluster"], []).append(line)
+    result: list[tuple[str, ...]] = []
+    for number, lines in clusters.items():
+        rate = next((_rate(line) for line in lines if line["label"]), "")
+        columns = [line for line in lines if not line["label"] and line["mean"] is not None]
+        shown = [_profile(line) for line in sorted(columns, key=_difference, reverse=True)[:_PARTS]]
+        result.append((f"{number}", f"{lines[0]['size']:,}", rate, "; ".join(shown)))
+    return result
+
+
+def _rate(line: dict[str, Any]) -> str:
+    return "unknown" if line["mean"] is None else f"{line['mean']:.1%} of {line['known']:,}"
+
+
+def _difference(line: dict[str, Any]) -> float:
+    """The distance of a cluster's mean from that of all rows, in their spreads."""
+    return float(abs(line["mean"] - line["mean_of_all"]) / line["spread_of_all"]) if line["spread_of_all"] else 0.0
+
+
+def _profile(line: dict[str, Any]) -> str:
+    of_all = f"{line['mean_of_all']:.4g} ± {line['spread_of_all']:.3g}"
+    return f"{line['column']} {line['mean']:.4g} ± {line['spread']:.3g} ({of_all})"

@@ -93,6 +93,8 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     results["explanations"] = f"cluster of each outlier, {own}, and the centroids of these clusters, {_columns_of(job)}"
     if job.layout == "vertical" and policy.get("contributions") == "all":
         results["explanations"] += "; the outliers’ squared distances to their centroids, in normalised units"
+    rows = "of all parties’ rows in it" if job.layout == "horizontal" else "of its rows"
+    results["profiles"] = f"size of each cluster; mean and spread {rows}, {_columns_of(job)}, and of its own label"
     results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"
     return [

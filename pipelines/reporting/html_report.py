@@ -20,7 +20,7 @@ from veilmeans.io.storage.atomic_files import atomic_write, read_json
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.planning.units import format_duration, format_period, format_size, format_time
-from veilmeans.pipelines.reporting.cluster_details import mean_contributions
+from veilmeans.pipelines.reporting.cluster_details import mean_contributions, profile_lines
 from veilmeans.pipelines.reporting.cost_summary import (
     StageCosts,
     costs_by_phase,
@@ -135,6 +135,7 @@ def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
         "files": _files(config.run_folder),
         "sizes": _cluster_sizes(facts),
         "contributions": _contributions(facts),
+        "profiles": _profiles(facts),
         "histogram": _score_histogram(facts.config.run_folder),
         "disclosures": _disclosures(facts),
         "pipelines": _pipelines(online["iterations"]),
@@ -177,6 +178,7 @@ def _files(folder: RunFolder) -> list[tuple[str, str, int]]:
     contents = {folder.assignments: "cluster of each row", folder.centroids: "centroids, in original units"}
     contents |= {folder.scores: "squared distance of each row to its centroid, in normalised units"}
     contents |= {folder.outliers: "the outliers", folder.explanations: "what each column adds to the outliers’ scores"}
+    contents |= {folder.profiles: "sizes, means and spreads of the clusters"}
     contents |= {folder.result: "what was opened to this party", folder.report: "the numbers of this report"}
     return [(file.name, content, file.stat().st_size) for file, content in contents.items() if file.exists()]
 
@@ -192,6 +194,12 @@ def _cluster_sizes(facts: RunFacts) -> list[tuple[int, int, Markup]]:
         (number, int(count), draw_bar([("computed", float(count))], largest, "", f"cluster {number}: {count:,} rows"))
         for number, count in enumerate(counts)
     ]
+
+
+def _profiles(facts: RunFacts) -> list[tuple[str, ...]]:
+    """Number, size, rate of the label and remarkable columns of each cluster, if they were opened to this party."""
+    folder = facts.config.run_folder
+    return profile_lines(folder) if "profiles" in facts.result and folder.profiles.exists() else []
 
 
 def _contributions(facts: RunFacts) -> list[tuple[str, str, Markup]]:

@@ -133,11 +133,19 @@ def _heading(plan: JobPlan) -> list[str]:
         f"{plan.party} in run {plan.run!r} with {', '.join(plan.peers)}",
         *([first] if job["makes_store"] else []),
         f"{job['rows']:,} rows × {job['columns']:,} columns, {job['layout']}; {job['clusters']:,} clusters, {what}",
+        *_padding(job),
         f"row shards: {job['shards']:,}, column shards: {job['column_shards']:,}; on {job['runner']}, {how}",
         f"comparisons use {job['compared_bits']} of {job['compare_bits']} bits; assignment by {job['assignment']}",
         "seconds on a link: rounds × (half a round trip + 4 ms) + bytes ÷ rate; rounds beside others count once:",
         f"  {'; '.join(links)}",
     ]
+
+
+def _padding(job: Mapping[str, Any]) -> list[str]:
+    """Say how many rows are computed for nothing, where the triple store is for more than the run has."""
+    if not job["padding"]:
+        return []
+    return [f"and {job['padding']:,} rows of weight 0, which fill the last row shards up to those of the triple store"]
 
 
 def _graph(plan: JobPlan) -> list[str]:

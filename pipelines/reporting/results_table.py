@@ -14,7 +14,7 @@ from rich.table import Table
 
 from veilmeans.io.storage.atomic_files import atomic_write
 from veilmeans.io.storage.result_files import read_result
-from veilmeans.pipelines.reporting.cluster_details import explanations_table
+from veilmeans.pipelines.reporting.cluster_details import explanations_table, profiles_table
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import RunFolder
@@ -32,13 +32,15 @@ def show_results(config: JobConfig, console: Console) -> dict[str, Any]:
         raise StorageError(f"run {config.run!r} has no results at {config.party} yet: run `veilmeans train` first")
     table = _table(config)
     console.print(table if table.row_count else f"nothing was opened to {config.party}: kmeans.reveal names others")
-    for name in ("iterations", "inertia", "assignments", "scores", "outliers", "explanations", "centroids"):
+    for name in ("iterations", "inertia", "assignments", "scores", "outliers", "explanations", "profiles", "centroids"):
         if name in result:
             console.print(f"{name}: {result[name]}", soft_wrap=True, highlight=False)
     if folder.outliers.exists():
         console.print(_outliers(folder))
     if folder.explanations.exists():
         console.print(explanations_table(folder))
+    if folder.profiles.exists():
+        console.print(profiles_table(folder))
     if not folder.assignments.exists():
         return result
     return {**result, "rows_in_clusters": count_rows(folder, config.required_kmeans.clusters).tolist()}
@@ -60,6 +62,11 @@ def _outliers(folder: RunFolder) -> Table:
 def write_explanations_csv(config: JobConfig, file: Path) -> int:
     """Write the explanations of this party's outliers as a CSV file, as their clusters."""
     return _write_csv(config, config.run_folder.explanations, file, "explanations")
+
+
+def write_profiles_csv(config: JobConfig, file: Path) -> int:
+    """Write the profiles of clusters as a CSV file."""
+    return _write_csv(config, config.run_folder.profiles, file, "profiles")
 
 
 def write_outliers_csv(config: JobConfig, file: Path) -> int:

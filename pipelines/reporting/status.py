@@ -45,7 +45,14 @@ def read_status(config: JobConfig) -> RunStatus:
     """Read how far the run has come."""
     folder = config.run_folder
     report, result = RunReport(folder).content, read_result(folder)
-    opened = (folder.assignments, folder.scores, folder.outliers, folder.explanations, folder.centroids)
+    opened = (
+        folder.assignments,
+        folder.scores,
+        folder.outliers,
+        folder.explanations,
+        folder.profiles,
+        folder.centroids,
+    )
     peers = [peer for peer in config.parties if peer != config.party]
     return RunStatus(
         prepared=len(config.storage_folder.prepared.all_encoded()),

@@ -22,6 +22,7 @@ from veilmeans.transforms.primitives.argmin_choice import choose_argmin
 from veilmeans.transforms.products.engine_parameters import ChosenEngines, EngineParameters, HEBounds
 from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, choose_digit_bits
+from veilmeans.transforms.statistics.profiles import Profiles
 from veilmeans.transforms.statistics.weighted_choice import WEIGHT_BITS
 
 _ROOM = 62  # values that are multiplied or truncated stay below 2^62
@@ -35,8 +36,8 @@ HEBound = Callable[[int, SchemeParameters], HEProductParameters]
 
 
 def traced_job(config: JobConfig, chosen: ChosenEngines | None = None) -> TracedJob:
-    """Trace the job of a configuration, with the engines chosen for it: what it asks of the triple store."""
-    return trace_job(kmeans_steps(config, chosen), statistics_method(config.required_kmeans))
+    """Trace the largest job of a triple store, with the engines chosen for it: what it asks of the store."""
+    return trace_job(kmeans_steps(config.at_capacity(), chosen), statistics_method(config.required_kmeans))
 
 
 def store_jobs(config: JobConfig, chosen: ChosenEngines | None = None) -> StoreJobs:
@@ -56,7 +57,8 @@ def job_digest(config: JobConfig) -> str:
     requested = [job.engines_of(party) for party in config.parties]
     sparse = [job.sparse.get(party) for party in config.parties]
     public = [None if each is None else each.model_dump() for each in (*requested, *sparse)]
-    parts = [kmeans_steps(part) for part in config.swept().values()] or kmeans_steps(config)
+    largest = config.at_capacity()
+    parts = [kmeans_steps(part) for part in largest.swept().values()] or kmeans_steps(largest)
     return digest_of_values([parts, public, statistics_method(job)])
 
 
@@ -67,21 +69,25 @@ def store_iterations(config: JobConfig) -> int:
 
 
 def layout_of(config: JobConfig, job: KMeansConfig) -> Layout:
-    """The layout: the rows and columns that each party owns."""
-    rows, features = (
+    """The layout: the rows and columns that each party owns, and the rows that the triple store is for."""
+    most = config.triples.rows if config.triples is not None and config.triples.rows is not None else job.required_rows
+    rows, features, capacity = (
         tuple(value[name] if isinstance(value, dict) else value for name in config.parties)
-        for value in (job.required_rows, job.features)
+        for value in (job.required_rows, job.features, most)
     )
-    return Layout(job.layout == "vertical", rows, features, config.beam.rows_per_shard)
+    layout = Layout(job.layout == "vertical", rows, features, config.beam.rows_per_shard)
+    return layout if capacity == rows else replace(layout, capacity=capacity)
 
 
 def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMeansSteps:
     """The protocols of a K-means job; a ConfigError if its bounds leave too little room.
 
-    `chosen`: the engines of each party's products. Before they are, `auto` stands for `beaver`.
+    `chosen`: the engines of each party's products. Before they are, `auto` stands for `beaver`. Bounds are those of as
+    many rows as the triple store is for: its correlations fit all runs.
     """
     job = config.required_kmeans
-    layout = layout_of(config, job)
+    own = layout_of(config, job)
+    layout = own.at_capacity()
     assignment = _assignment(config, layout)
     tol = 0 if job.predict else job.tol
     centroid_update = CentroidUpdate(
@@ -94,10 +100,10 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     _check_room(job, layout, centroid_update)
     engines = _engines(config, chosen or requested_engines(config))
     columns = columns_per_shard(job.trained_clusters, config.beam.values_per_column_shard)
-    predicts, seeding = job.predict is not None, _seeding(config, layout, chosen or requested_engines(config))
-    about = layout, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
-    steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, layout))
-    steps = replace(steps, explanations=_explanations(job, layout))
+    predicts, seeding = job.predict is not None, _seeding(config, own, chosen or requested_engines(config))
+    about = own, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
+    steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, own))
+    steps = replace(steps, explanations=_explanations(job, own), profiles=_profiles(config, own.at_capacity()))
     if job.trained_starts == 1:
         return steps
     one = replace(he_bounds(config), k=job.clusters, starts=1)
@@ -122,7 +128,7 @@ def _seeding(config: JobConfig, layout: Layout, chosen: ChosenEngines) -> Seedin
             f"kmeans.init.method is k-means++, and squared distances over {layout.total_features:,} columns of values "
             f"within {_shown(job.interval)} need over 64 bits: lower kmeans.normalise.bound, or choose another method"
         )
-    shift = max(1, ceil(widest + log2(layout.total_rows)) - WEIGHT_BITS + 1)
+    shift = max(1, ceil(widest + log2(layout.at_capacity().total_rows)) - WEIGHT_BITS + 1)
     bounds = replace(he_bounds(config), k=job.starts, starts=0)
     engines = _engines_within(config, bounds.distance, bounds.update, chosen)
     return Seeding(layout, job.starts, job.seeds, bits, shift, engines)
@@ -144,7 +150,7 @@ def he_bounds(config: JobConfig) -> HEBounds:
     job = config.required_kmeans
     integer_valued = tuple(party in job.sparse and job.sparse[party].integer_valued for party in config.parties)
     times = store_iterations(config) + job.seeds + job.assigns_finally
-    shape = layout_of(config, job), job.trained_clusters, _magnitude(job), integer_valued
+    shape = layout_of(config, job).at_capacity(), job.trained_clusters, _magnitude(job), integer_valued
     return HEBounds(*shape, times, starts=0 if job.trims else job.trained_starts)
 
 
@@ -189,8 +195,8 @@ def _outliers(config: JobConfig, layout: Layout) -> Outliers | None:
     job, link = config.required_kmeans, Link.from_config(config.link)
     if job.outliers is None:
         return None
-    rows = layout.total_rows
-    outliers = Outliers(job.outliers.of(rows), score_bits(job, layout), rows.bit_length(), during_training=job.trims)
+    rows, count = layout.at_capacity().total_rows, job.outliers.of(layout.total_rows)
+    outliers = Outliers(count, score_bits(job, layout), rows.bit_length(), during_training=job.trims)
     return choose_digit_bits(outliers, rows, layout.parties, link.rate, link.round_trip)
 
 
@@ -199,7 +205,21 @@ def _explanations(job: KMeansConfig, layout: Layout) -> Explanations | None:
     if not job.reveal.explanations:
         return None
     groups, others = 1 if layout.vertical else layout.parties, job.reveal.contributions == "all"
-    return Explanations(job.clusters, groups, layout.total_rows.bit_length(), others and layout.vertical)
+    rows = layout.at_capacity().total_rows
+    return Explanations(job.clusters, groups, rows.bit_length(), others and layout.vertical)
+
+
+def _profiles(config: JobConfig, layout: Layout) -> Profiles | None:
+    """The profiles of the final clusters, if somebody is to learn them; squares as exact as their sums have room."""
+    job = config.required_kmeans
+    if not job.reveal.profiles:
+        return None
+    bound = max(1.0, *map(abs, job.normalise.interval))
+    square_bits = min(2 * FRACTION_BITS, int(_ROOM - _log2(layout.total_rows, bound, bound)))
+    if square_bits < FRACTION_BITS:
+        raise ConfigError("sums of squares of so many rows do not fit in 64 bits: leave out kmeans.reveal.profiles")
+    recipients = tuple(sorted(map(config.parties.index, job.reveal.profiles)))
+    return Profiles(layout, job.clusters, recipients, square_bits)
 
 
 def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
+from veilmeans.io.exchange.transcript import Transcript
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.storage.encoded_shards import EncodedData
@@ -19,7 +20,7 @@ from veilmeans.pipelines.session.kmeans_from_config import check_command, kmeans
 from veilmeans.pipelines.session.own_data import check_integer_valued, encode_data, local_scaling, scan_data
 from veilmeans.pipelines.session.result_opening import reveal_results
 from veilmeans.pipelines.session.session import binding_of, exchange_farewells, farewell_received, open_session
-from veilmeans.pipelines.session.trained_model import FinishedRun, TrainedModel, load_model
+from veilmeans.pipelines.session.trained_model import FinishedRun, TrainedModel, capacity_field, load_model
 from veilmeans.pipelines.session.triple_claim import (
     announce_store,
     check_claim,
@@ -33,6 +34,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import bound_fields
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import KMeansConfig
+from veilmeans.transforms.auditing.echoes import compare_echoes
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.rounds.party_context import PartyContext
@@ -87,7 +89,8 @@ def run_kmeans(config: JobConfig, predicts: bool, make_store: MakeStore, run_pip
         report.begin(config)
         ended = run_claimed(exchange, ready, claim_part(exchange, ready), run_pipelines, report)
         extra = ended.job.context.extra_timeout_s
-        exchange_farewells(exchange, config, iteration=ended.done + 1, extra_timeout_s=extra)
+        transcript = Transcript(config.run_folder.transcript(), config.run)
+        exchange_farewells(exchange, config, ended.done + 1, extra, [transcript])
         report.end()
     return config.run_folder.path
 
@@ -115,6 +118,7 @@ def run_claimed(
     done = run_pipelines(exchange, ready, job, prepared, report)
     ended = FinishedRun(config, job, done, scaling, scan.columns, scan.id, scan.encoding)
     ended.save()
+    compare_echoes(exchange, config, before=done + 1)
     if not config.run_folder.result.exists():
         reveal_results(ended, ready.job.reveal)
     return ended
@@ -138,7 +142,7 @@ def check_run(config: JobConfig, data: CheckedData | None = None) -> CheckedRun:
     store = open_store(config, job.iterations)
     engines = store_engines(config, store)
     steps = kmeans_steps(config, engines)
-    binding = _binding(config, scan, model)
+    binding = committed_binding(config, scan, model)
     terms = train_terms(config, scan, engines, binding, model)
     check_bound_terms(config.run_folder, config.party, terms)
     return CheckedRun(config, job, steps, scan, data.scaling, store, binding, terms, model)
@@ -147,13 +151,13 @@ def check_run(config: JobConfig, data: CheckedData | None = None) -> CheckedRun:
 def with_clusters(ready: CheckedRun, config: JobConfig) -> CheckedRun:
     """A training of a sweep: `config` is the sweep's with one of its numbers of clusters."""
     steps = kmeans_steps(config, store_engines(config, ready.store))
-    binding = _binding(config, ready.scan, None)
+    binding = committed_binding(config, ready.scan, None)
     return replace(ready, config=config, job=config.kmeans_with_data, steps=steps, binding=binding)
 
 
-def _binding(config: JobConfig, scan: Scan, model: TrainedModel | None) -> str:
+def committed_binding(config: JobConfig, scan: Scan, model: TrainedModel | None) -> str:
     job = config.kmeans_with_data
-    bound = json.dumps(bound_fields(job, job.command), sort_keys=True)
+    bound = json.dumps({**bound_fields(job, job.command), **capacity_field(config)}, sort_keys=True)
     return binding_of(config, bytes.fromhex(scan.digest), f"{bound}{model.digest() if model else ''}")
 
 

@@ -42,7 +42,8 @@ def scan_own_data(config: JobConfig, model: TrainedModel | None) -> Scan:
     features = config.declared_features
     model_fields = None if model is None else model.fields(job)
     exact_sums = moment_sums if job.aggregates and job.normalise.method == "zscore" else None
-    return scan_source(job.data or "", job.columns, job.id, features, rules, model_fields, exact_sums)
+    label = job.label if model is None else None
+    return scan_source(job.data or "", job.columns, job.id, features, rules, model_fields, exact_sums, label=label)
 
 
 def local_scaling(config: JobConfig, scan: Scan, model: TrainedModel | None) -> Scaling | None:

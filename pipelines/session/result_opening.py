@@ -16,7 +16,7 @@ from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.storage.checkpoints import Checkpoints, scores
 from veilmeans.io.storage.encoded_shards import read_ids, read_rows
-from veilmeans.io.storage.result_files import Rows, write_centroids, write_result, write_rows
+from veilmeans.io.storage.result_files import Rows, write_centroids, write_profiles, write_result, write_rows
 from veilmeans.io.storage.run_report import RunReport, Stages
 from veilmeans.pipelines.session.execution import run_description, run_on_one_element
 from veilmeans.pipelines.session.trained_model import FinishedRun
@@ -26,19 +26,23 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.schemas.run_folder import EXPLAINED_CENTROIDS, OPENED, OPENED_EXPLANATIONS, OPENED_SCORES
+from veilmeans.schemas.run_folder import EXPLAINED_CENTROIDS, OPENED, OPENED_EXPLANATIONS, OPENED_SCORES, PROFILE
 from veilmeans.transforms.kmeans.open_results import (
     open_assignments,
     open_centroids,
     open_explained_centroids,
     open_explained_rows,
+    open_profiles,
     open_scores,
 )
 from veilmeans.transforms.kmeans.party_state import checkpoints_of, read_centroids
+from veilmeans.transforms.kmeans.state_shapes import profiles_of
+from veilmeans.transforms.openings.cluster_profiles import list_profiles, summarise
 from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 from veilmeans.transforms.openings.score_parts import list_parts
 from veilmeans.transforms.rounds.executor import has_stopped, in_memory
 from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
+from veilmeans.transforms.statistics.profiles import RECIPIENTS
 
 _CELLS = 1 << 22  # values of outliers in memory at a time
 _SLACK = 2**-12  # how much a value may be off in an opened result; rounding stays far below
@@ -80,6 +84,10 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
         costs, file = _reveal_explanations(finished, policy)
         stages |= costs
         result |= {} if file is None else {"explanations": str(file)}
+    if policy.profiles:
+        costs, file = _reveal_profiles(finished, policy, store)
+        stages |= costs
+        result |= {} if file is None else {"profiles": str(file)}
     if policy.centroids or policy.inertia:
         opened, costs = _open_centroids(finished, policy, checkpoint)
         stages |= costs
@@ -114,6 +122,8 @@ def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays
     kept = {"inertia": "inertia" in checkpoint}
     first: Arrays = next((store.read_shard(kind, shard) for shard in store.shards(kind)[:1]), {})
     kept |= {"scores": "shown" in first, "explanations": EXPLAINED in first}
+    profiled = [store.read_shard(PROFILE, shard)[RECIPIENTS].tolist() for shard in store.shards(PROFILE)]
+    kept["profiles"] = policy.profiles <= set(*profiled)
     if policy.explanations and policy.opens_whole_scores:
         kept["contributions"] = EXPLAINED_SCORE in first
     for what, there in kept.items():
@@ -135,9 +145,9 @@ def _write(finished: FinishedRun, file: Path, rows: Rows) -> str:
 def _with_ids(finished: FinishedRun, columns: Columns) -> Rows:
     """Yield the ids of the rows that this party has, with what was opened of them."""
     store, me = checkpoints_of(finished.job.context.open()), finished.config.me.index
-    for shard, row_shard in enumerate(finished.job.row_shards):
+    for row_shard in finished.job.row_shards:
         if row_shard.owner in (None, me):
-            yield read_ids(finished.job.encoded, row_shard.index), columns(store, shard)
+            yield read_ids(finished.job.encoded, row_shard.index), columns(store, row_shard.number)
 
 
 def _labels(store: Checkpoints, shard: int) -> dict[str, Array]:
@@ -180,9 +190,10 @@ def _explanations(finished: FinishedRun, policy: RevealPolicy, store: Checkpoint
     """Yield the explanations of the outliers that this party has: some lines for each."""
     me = finished.config.me.index
     chunk = max(1, _CELLS // max(1, len(finished.columns)))
-    for shard, row_shard in enumerate(finished.job.row_shards):
+    for row_shard in finished.job.row_shards:
         if row_shard.owner not in (None, me):
             continue
+        shard = row_shard.number
         opened = store.read_shard(OPENED_EXPLANATIONS, shard)
         outliers = np.flatnonzero(opened["cluster"] >= 0)
         _check_outliers(finished, store, shard, outliers)
@@ -220,14 +231,34 @@ def _whole_scores(
     return None
 
 
+def _reveal_profiles(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints) -> tuple[Stages, Path | None]:
+    """Open the profiles of clusters; return the costs, and the file of profiles if this party learns them."""
+    config, job = finished.config, finished.at_the_end()
+    profile = in_memory(store.read_shard(PROFILE, 0))
+    opened, costs = run_on_one_element(job, partial(open_profiles, policy, profile))
+    if config.me.index not in policy.profiles:
+        return costs, None
+    summary = summarise(opened, profiles_of(job.steps).square_bits)
+    _refuse_unless(summary.possible(policy.layout.total_rows), config, "profiles")
+    labelled = config.kmeans_with_data.label
+    return costs, write_profiles(
+        config.run_folder, list_profiles(summary, finished.columns, finished.scaling, labelled)
+    )
+
+
 def _open_centroids(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays) -> tuple[Arrays, Stages]:
+    results = in_memory(centroids_to_open(finished, checkpoint))
+    return run_on_one_element(finished.at_the_end(), partial(open_centroids, policy, results))
+
+
+def centroids_to_open(finished: FinishedRun, checkpoint: Arrays) -> Arrays:
+    """The state from which centroids and inertia are opened."""
     state: dict[str, Array] = {
         "shift": np.array(finished.scaling.shift),
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer(join_names(finished.columns), np.uint8),
     }
-    state |= {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
-    return run_on_one_element(finished.at_the_end(), partial(open_centroids, policy, in_memory(state)))
+    return state | {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
 
 
 def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:

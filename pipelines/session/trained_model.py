@@ -169,6 +169,10 @@ class FinishedRun:
         """The job after its last iteration, from where results are opened."""
         return replace(self.job, context=replace(self.job.context, iteration=self.done))
 
+    def opened_as(self, opening: str) -> "FinishedRun":
+        """The same run in a later opening, which has a transcript of its own."""
+        return replace(self, job=replace(self.job, context=replace(self.job.context, opening=opening)))
+
     @property
     def kept_at(self) -> int:
         """The number under which the shares of the rows' results are kept."""
@@ -206,4 +210,10 @@ class FinishedRun:
 def public_job(config: JobConfig) -> dict[str, Any]:
     """The fields of the job to which the run is bound, by their names below `kmeans`."""
     job = config.kmeans_with_data
-    return bound_fields(job, job.command)
+    return {**bound_fields(job, job.command), **capacity_field(config)}
+
+
+def capacity_field(config: JobConfig) -> dict[str, Any]:
+    """The rows that the triple store is for, if it is for more than its run has: shards have their shapes from it."""
+    capacity = config.triples.rows if config.triples is not None else None
+    return {} if capacity is None else {"triples.rows": capacity}

@@ -31,15 +31,11 @@ from veilmeans.pipelines.reveal import opening_run, run_reveal
 from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import HandshakeError, RefusedError
+from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
-from veilmeans.schemas.layout import Layout
-from veilmeans.schemas.party import Party
+from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.run_folder import OPENED, RunFolder
-from veilmeans.transforms.kmeans.open_results import assignments_step, centroids_step
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
-from veilmeans.transforms.openings.reveal_policy import RevealPolicy
-from veilmeans.transforms.rounds.protocol import Inbox
 
 pytestmark = pytest.mark.slow
 
@@ -151,12 +147,14 @@ CASES = {
     "one of three, own columns": Case(3, True, {"centroids": [B], "inertia": [A, B]}, "zscore"),
     "scores to the first": Case(2, True, {"scores": [A]}, iterations=2),
     "outliers and clusters to the second, scores to the first": Case(
-        3, True, {"outliers": [B], "assignments": [B], "scores": [A], "explanations": [B], "contributions": "all"},
+        3, True, {"outliers": [B], "assignments": [B], "scores": [A], "explanations": [B], "contributions": "all",
+            "profiles": [B, C]},
         beam={"rounds": "stages"},
     ),
     "horizontal: outliers with their scores": Case(
-        2, False, {"outliers": [A], "scores": [A, B], "explanations": [A]}, "zscore"
+        2, False, {"outliers": [A], "scores": [A, B], "explanations": [A], "profiles": [B]}, "zscore"
     ),
+    "horizontal: profiles to two of three": Case(3, False, {"profiles": [A, C]}),
     "horizontal: nobody": Case(2, False, {}),
     "horizontal: all to both": Case(
         2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True,
@@ -212,6 +210,8 @@ def check_files(case: Case, config: JobConfig, reveal: RevealConfig, expected: E
         mine = case.columns, case.own_columns(me), case.own_rows(me)
         clear = Explained.of(case.data, expected.centroids, expected.labels, expected.unit, *mine)
         check_explanations(result["explanations"], clear, OUTLIERS, case.vertical and reveal.contributions == "all")
+    if "profiles" in result:
+        check_profiles(result["profiles"], case, me, expected)
     if "centroids" in result:
         every = reveal.columns == "all" and case.vertical
         check_centroids(result["centroids"], case, list(range(5)) if every else case.own_columns(me), every, expected)
@@ -229,6 +229,23 @@ def check_outliers(table: pa.Table, case: Case, me: int, reveal: RevealConfig, e
         assert table["cluster"].to_pylist() == expected.labels[rows].tolist()
     if also["score"]:
         np.testing.assert_allclose(table["score"].to_numpy(), expected.scores[rows], rtol=0, atol=1e-4)
+
+
+def check_profiles(file: str, case: Case, me: int, expected: Expected) -> None:
+    """Check sizes, means and spreads of the final clusters in a party's own columns, in original units."""
+    lines = pq.read_table(file).to_pylist()
+    columns = case.own_columns(me)
+    assert [(line["cluster"], line["column"]) for line in lines] == [
+        (cluster, case.columns[column]) for cluster in range(CLUSTERS) for column in columns
+    ]
+    for number, line in enumerate(lines):
+        column = columns[number % len(columns)]
+        inside, atol = case.data[expected.labels == line["cluster"], column], expected.unit[column] * 2**-12
+        assert line["size"] == line["known"] == len(inside)
+        assert line["mean"] == pytest.approx(inside.mean(), abs=atol)
+        assert line["spread"] == pytest.approx(inside.std(), abs=atol)
+        assert line["mean_of_all"] == pytest.approx(case.data[:, column].mean(), abs=atol)
+        assert line["spread_of_all"] == pytest.approx(case.data[:, column].std(), abs=atol)
 
 
 def check_assignments(file: str, labels: Array) -> None:
@@ -250,6 +267,12 @@ def check_centroids(file: str, case: Case, columns: list[int], every: bool, expe
     assert (difference <= expected.unit[columns] * 2**-16).all()
 
 
+def uncommitted(config: JobConfig) -> list[tuple[MessageKey, Arrays]]:
+    """The messages of a run without commitments, and without the nonces in what was committed to."""
+    messages = [(key, arrays) for key, arrays in received(config) if not key.address.stage.endswith(".commit")]
+    return [(key, {name: a for name, a in arrays.items() if name != "commit.nonce"}) for key, arrays in messages]
+
+
 def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealConfig) -> None:
     """Check that a message holds shares of what its recipient may know, and no share of anything else."""
     named = {what: config.party in getattr(reveal, what) for what in REVEALED}
@@ -259,7 +282,7 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
     row_shards = data_layout(config).row_shards()
     shares = {peer: read_checkpoint(world[peer]) for peer in config.online().peers}
     rows = {peer: assignment_shares(world[peer]) for peer in config.online().peers}
-    for key, arrays in received(config):
+    for key, arrays in uncommitted(config):
         stage, shard = key.address.stage, key.address.shard
         mine = row_shards[shard].owner in (None, config.me.index) if shard < len(row_shards) else False
         if stage.startswith("reveal-assignments"):
@@ -272,6 +295,10 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
         elif stage.startswith("reveal-expla"):
             whole = case.vertical and reveal.contributions == "all"
             check_explaining(stage, arrays, named["explanations"], mine, whole, len(case.own_columns(config.me.index)))
+        elif stage.startswith("reveal-profiles"):
+            width = 2 * len(case.own_columns(config.me.index)) + 2
+            shapes = {"n": (CLUSTERS,), "s": (CLUSTERS, width)} if named["profiles"] else {}
+            assert {name: array.shape for name, array in arrays.items()} == shapes
         elif stage.startswith("reveal-centroids"):
             wanted = {"mu"} if named["centroids"] else set()
             wanted |= {"shift", "factor", "names"} if named["centroids"] and every else set()
@@ -287,6 +314,7 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
         assert ("assignments" in {s.split(".")[0] for s in stages}) == bool(reveal.assignments)
         assert ("scores" in {s.split(".")[0] for s in stages}) == bool(reveal.scores or reveal.outliers)
         assert ("explanations" in {s.split(".")[0] for s in stages}) == bool(reveal.explanations)
+        assert ("profiles" in {s.split(".")[0] for s in stages}) == bool(reveal.profiles)
         assert ("centroids" in {s.split(".")[0] for s in stages}) == bool(reveal.centroids or reveal.inertia)
 
 
@@ -366,7 +394,7 @@ def test_more_is_opened_later_by_a_policy_that_all_agree_on(
     assert not second.centroids.exists()
     assert "inertia" in json.loads(first.result.read_text())
     assert "inertia" not in json.loads(second.result.read_text())
-    messages = [each for config in world.parties.values() for each in received(config)]
+    messages = [each for config in world.parties.values() for each in uncommitted(config)]
     opening = [(key, arrays) for key, arrays in messages if key.address.stage.startswith("reveal")]
     opened = [(key.recipient, name) for key, arrays in opening for name in arrays]
     assert set(opened) == {(A, "inertia"), (A, "mu"), (B, "c")}
@@ -399,46 +427,7 @@ def test_openings_of_two_runs_never_have_one_name(run: str, other: str, policy: 
     assert opening != other
 
 
-# One recipient's side of the opening.
-LAYOUT = Layout(True, (8, 8), (1, 2), 8)
-PAIR = Party(0, (A, B))
-NO_RANDOMNESS: Any = None
-
-
-def test_shares_that_do_not_open_to_one_cluster_for_each_row_are_refused() -> None:
-    (stage,) = assignments_step(RevealPolicy(LAYOUT, assignments=frozenset({0}))).protocol.stages()
-    state = {"c": np.array([[0x0F], [0xF0]], np.uint64), "rows": np.array([8]), "owner": np.array([2])}
-    right = Inbox(PAIR, {1: {"c": np.zeros((2, 1), np.uint64)}})
-    opened = stage.round.receive(PAIR, state, right, NO_RANDOMNESS)
-    assert opened["label"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    for wrong in ([[1], [0]], [[0x0F], [0]]):  # [[1], [1]] opens to another cluster: nobody can see that
-        bad = Inbox(PAIR, {1: {"c": np.array(wrong, np.uint64)}})
-        with pytest.raises(RefusedError, match="shop"):
-            stage.round.receive(PAIR, state, bad, NO_RANDOMNESS)
-    with pytest.raises(RefusedError, match=r"shop.*'c'"):
-        stage.round.receive(PAIR, state, Inbox(PAIR, {1: {}}), NO_RANDOMNESS)
-
-
-@pytest.mark.parametrize("omitted", ["mu", "shift", "factor", "inertia"])
-def test_a_peer_that_omits_an_agreed_result_is_refused(omitted: str) -> None:
-    everyone = frozenset({0, 1})
-    policy = RevealPolicy(LAYOUT, centroids=everyone, all_columns=True, inertia=everyone)
-    (stage,) = centroids_step(policy).protocol.stages()
-
-    def state(columns: int) -> dict[str, Array]:
-        scale = {name: np.ones(columns) for name in ("shift", "factor")}
-        shares = {"mu": np.ones((2, 3), ring.DTYPE), "inertia": np.ones(1, ring.DTYPE)}
-        return {**scale, **shares, "names": np.frombuffer(b"\n".join([b"x"] * columns), np.uint8)}
-
-    other = Party(1, PAIR.names)
-    sent = dict(stage.round.send(other, state(2), NO_RANDOMNESS).for_peer(0))
-    opened = stage.round.receive(PAIR, state(1), Inbox(PAIR, {1: sent}), NO_RANDOMNESS)
-    assert opened["centroids"].tolist() == [[2, 2, 2]] * 2
-    del sent[omitted]
-    with pytest.raises(RefusedError, match=f"shop.*'{omitted}'"):
-        stage.round.receive(PAIR, state(1), Inbox(PAIR, {1: sent}), NO_RANDOMNESS)
-
-
+# The files.
 def test_columns_called_cluster_stay_beside_the_clusters(tmp_path: Path) -> None:
     """A feature called cluster does not replace the cluster's number, and neither does an id of that name."""
     written = write_centroids(RunFolder(tmp_path), ["cluster", "hour"], np.array([[0.5, 1.5], [2.5, 3.5]]))

@@ -110,6 +110,21 @@ def test_clusters_are_those_of_the_joined_table(tmp_path: Path, parties: int) ->
     run_in_threads(run_align, world.configs)
     deal_stores(World(world.folder, {name: with_alignment(config) for name, config in world.configs.items()}))
     world.train()
+    check_joined(world, parties)
+
+
+def test_a_store_for_a_capacity_comes_before_the_alignment(tmp_path: Path) -> None:
+    """Nobody knows yet how many rows will be common; more than the store is for are refused before anything is sent."""
+    world = world_of(tmp_path, [shuffled(range(0, 80), 1), shuffled(range(20, 100), 2)]).altered(triples={"rows": 100})
+    deal_stores(world)
+    world.train()
+    check_joined(world, 2)
+    small = world.altered(run="small", triples={"store": "small", "rows": 59}, align={"name": "test"})
+    with pytest.raises(ConfigError, match=r"with 60 common rows: triples.rows: the store is for 59 rows"):
+        run_train(small["shop"])
+
+
+def check_joined(world: World, parties: int) -> None:
     ids = aligned_ids(world, "payco")
     data = values_of(ids)[:, : 2 * parties]
     rows = (data - data.min(axis=0)) / np.ptp(data, axis=0)

@@ -63,10 +63,13 @@ MARKS = {
     "beam.rounds": "",
     "beam.attempts": "",
     "beam.options": "",
+    "audit": "",
+    "audit.keep": "",
     "triples": "",
     "triples.store": RUNS,
     "triples.runs": "offline",
     "triples.iterations": "offline",
+    "triples.rows": "offline train predict",
     "triples.provider": "offline train predict",
     "align": "",
     "align.name": "",
@@ -78,6 +81,7 @@ MARKS = {
     "kmeans.data": "path",
     "kmeans.id": "",
     "kmeans.columns": "",
+    "kmeans.label": "",
     "kmeans.categories": "train horizontal unbound",
     "kmeans.one_hot": "",
     "kmeans.unseen": "",
@@ -126,6 +130,7 @@ MARKS = {
     "kmeans.reveal.outliers": f"{RUNS} reveal unbound",
     "kmeans.reveal.explanations": f"{RUNS} reveal unbound",
     "kmeans.reveal.contributions": f"{RUNS} reveal unbound",
+    "kmeans.reveal.profiles": f"{RUNS} reveal unbound",
     "kmeans.predict": "",
     "kmeans.predict.model": "predict",
     "kmeans.predict.margin": "predict",
@@ -198,7 +203,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     names = {command: set(agreed_terms(config, command)) for command in ("offline", "train", "predict", "reveal")}
     always = {"protocol version", "parties", "dealer", "beam.rows_per_shard", "beam.values_per_column_shard"}
     link = {"link.rate_mbps", "link.round_trip_ms"}
-    store = {"triples.runs", "triples.iterations", "triples.provider"}
+    store = {f"triples.{each}" for each in ("runs", "iterations", "rows", "provider")}
     assert names["offline"] == always | link | store | {"kmeans.sweep"}
     policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns", "contributions")}
     assert names["reveal"] == always | {"run"} | policy

@@ -30,8 +30,8 @@ def test_the_last_shard_may_have_one_row() -> None:
 def test_vertical_shards_belong_to_all_and_each_owns_its_columns() -> None:
     layout = vertical(5, (2, 1, 3), 4)
     assert layout.row_shards() == [
-        RowShard(None, 0, ShardShape(4, (2, 1, 3))),
-        RowShard(None, 1, ShardShape(1, (2, 1, 3))),
+        RowShard(None, 0, ShardShape(4, (2, 1, 3)), 0),
+        RowShard(None, 1, ShardShape(1, (2, 1, 3)), 1),
     ]
     assert (layout.parties, layout.total_rows, layout.total_features) == (3, 5, 6)
     assert [layout.own_columns(i) for i in range(3)] == [slice(0, 2), slice(2, 3), slice(3, 6)]
@@ -40,9 +40,9 @@ def test_vertical_shards_belong_to_all_and_each_owns_its_columns() -> None:
 def test_horizontal_shards_belong_to_one_party_that_owns_all_columns() -> None:
     layout = horizontal((3, 2), 4, 2)
     assert layout.row_shards() == [
-        RowShard(0, 0, ShardShape(2, (4, 0))),
-        RowShard(0, 1, ShardShape(1, (4, 0))),
-        RowShard(1, 0, ShardShape(2, (0, 4))),
+        RowShard(0, 0, ShardShape(2, (4, 0)), 0),
+        RowShard(0, 1, ShardShape(1, (4, 0)), 1),
+        RowShard(1, 0, ShardShape(2, (0, 4)), 2),
     ]
     assert (layout.parties, layout.total_rows, layout.total_features) == (2, 5, 4)
     assert [layout.own_columns(i) for i in range(2)] == [slice(0, 4), slice(0, 4)]

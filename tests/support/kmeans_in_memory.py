@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from support.parties import NAMES, InMemoryExchange, Shards, make_shares
 from support.row_results import row_results
+from support.triple_stores import at_capacity
 from veilmeans.crypto import bits, prg, ring
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto.he import scheme as he
@@ -27,7 +28,7 @@ from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, c
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, Real
-from veilmeans.schemas.config import BeamConfig, JobConfig
+from veilmeans.schemas.config import BeamConfig, JobConfig, TriplesConfig
 from veilmeans.schemas.kmeans_config import KMeansConfig, NormaliseConfig, RevealConfig
 from veilmeans.schemas.layout import Layout
 from veilmeans.schemas.party import Party
@@ -126,8 +127,11 @@ def config_for(
         reveal=reveal or RevealConfig(inertia=names[:1] if inertia else (), scores=names[:1] if scores else ()),
         **fields,
     )
-    beam = BeamConfig(rows_per_shard=layout.rows_per_shard)
-    return JobConfig.model_construct(party=names[0], parties=names, beam=beam, kmeans=job)
+    beam, triples = BeamConfig(rows_per_shard=layout.rows_per_shard), None
+    if layout.capacity:
+        most = layout.capacity[0] if layout.vertical else dict(zip(names, layout.capacity, strict=True))
+        triples = TriplesConfig(store="store", rows=most)
+    return JobConfig.model_construct(party=names[0], parties=names, beam=beam, triples=triples, kmeans=job)
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,8 @@ class StoreInMemory(TripleStore):
 
 
 def deal_plan(kmeans: KMeansSteps, iterations: int) -> list[StoreRun]:
-    """What a dealer makes from the plan: a store for each party."""
-    plan, parties = trace_job(kmeans), kmeans.layout.parties
+    """What a dealer makes from the plan: a store for each party, for as many rows as its capacity."""
+    plan, parties = trace_job(at_capacity(kmeans)), kmeans.layout.parties
     manifest = Manifest("store", 1, iterations, plan.rows, "")
     seeds = [prg.derive(b"dealer", f"party {i}") for i in range(parties)]
     stores = [StoreInMemory(folder=None, manifest=manifest, seed=seed) for seed in seeds]  # type: ignore[arg-type]
@@ -418,8 +422,8 @@ def own_matrices(layout: Layout, rows: Real, party: int) -> list[csr_array]:
     """What a party owns of each of its row shards, in fixed point."""
     own, first = [], 0
     for row_shard in layout.row_shards():
-        here = rows[first : first + row_shard.shape.rows]
-        first += row_shard.shape.rows
+        here = rows[first : first + row_shard.rows]
+        first += row_shard.rows
         if row_shard.owner in (None, party):
             own.append(csr_array(fixed.encode(here[:, layout.own_columns(party)])))
     return own
@@ -428,8 +432,8 @@ def own_matrices(layout: Layout, rows: Real, party: int) -> list[csr_array]:
 def labels_of(layout: Layout, stores: Sequence[Checkpoints], done: int) -> Labels:
     """The clusters of all rows, that the parties' shares together are."""
     labels = [
-        _opened_labels([store.read_shard(assignments(done), shard)["c"] for store in stores], row_shard.shape.rows)
-        for shard, row_shard in enumerate(layout.row_shards())
+        _opened_labels([store.read_shard(assignments(done), each.number)["c"] for store in stores], each.rows)
+        for each in layout.row_shards()
     ]
     return np.concatenate(labels)
 

@@ -57,7 +57,7 @@ def evidence_of(config: JobConfig, folder: Path) -> Evidence:
 _PUBLIC = ("indptr", "indices", "shape", "columns", "largest.shard")
 """Arrays of a party's own files that are public: they describe shapes."""
 _TAGGED = ("checkpoints", "centroids", "assignments", "operands", "opened", "encrypted")
-_TAGGED += ("scores", "opened-scores", "seeds", "seed-weights", "explained-centroids", "opened-explanations")
+_TAGGED += ("scores", "opened-scores", "seeds", "seed-weights", "explained-centroids", "opened-explanations", "profile")
 """Folders whose files begin with a tag."""
 
 

@@ -141,7 +141,7 @@ class ObservedRun:
         files = ["/opened/", "/assignments.parquet"] if may["assignments"] else []
         files += ["/opened-scores/"] if may["scores"] or may["outliers"] else []
         files += ["/opened-explanations/"] if may["explanations"] else []
-        written = ("centroids", "scores", "outliers", "explanations")
+        written = ("centroids", "scores", "outliers", "explanations", "profiles")
         files += [f"/{result}.parquet" for result in written if may[result]]
         if may["centroids"] and self.scenario.reveal.get("columns") == "all":
             files += [r"message .*reveal-centroids.*: (shift|factor|names): "]

@@ -16,11 +16,12 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps
 def row_results(kmeans: KMeansSteps, stores: Sequence[Checkpoints], done: int) -> dict[str, Any]:
     """The scores and outliers that the parties' shares together are, where the job finds them."""
     found: dict[str, list[Array]] = {}
-    for shard, row_shard in enumerate(kmeans.layout.row_shards() if kmeans.measures else []):
-        shares = [store.read_shard(scores(done), shard) for store in stores]
+    for row_shard in kmeans.layout.row_shards() if kmeans.measures else []:
+        shares = [store.read_shard(scores(done), row_shard.number) for store in stores]
         if kmeans.scores:
-            found.setdefault("scores", []).append(fixed.decode(ring.total(each["shown"] for each in shares)))
+            shown = fixed.decode(ring.total(each["shown"] for each in shares))
+            found.setdefault("scores", []).append(shown[: row_shard.rows])
         if kmeans.outliers is not None:
             packed = reduce(np.bitwise_xor, (each["outlier"] for each in shares))
-            found.setdefault("outliers", []).append(bits.unpack(packed, row_shard.shape.rows).astype(bool))
+            found.setdefault("outliers", []).append(bits.unpack(packed, row_shard.rows).astype(bool))
     return {name: np.concatenate(parts) for name, parts in found.items()}

@@ -1,7 +1,10 @@
-"""Triple stores without corrections, for tests of claims."""
+"""Triple stores without corrections, for tests of claims; and the steps of a store's largest run."""
+
+from dataclasses import replace
 
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.schemas.run_folder import StoreFolder
+from veilmeans.transforms.kmeans.steps import KMeansSteps
 
 MANIFEST = Manifest("october", runs=3, iterations=2, rows=5, plan="digest")
 SEED = bytes(range(32))
@@ -12,3 +15,10 @@ def make_store(folder: StoreFolder, manifest: Manifest = MANIFEST) -> TripleStor
     store = TripleStore.create(folder, manifest, SEED)
     store.complete()
     return store
+
+
+def at_capacity(kmeans: KMeansSteps) -> KMeansSteps:
+    """The steps of the largest run that the store serves."""
+    layout = kmeans.layout.at_capacity()
+    seeding = None if kmeans.seeding is None else replace(kmeans.seeding, layout=layout)
+    return replace(kmeans, layout=layout, seeding=seeding)

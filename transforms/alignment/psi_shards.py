@@ -114,7 +114,7 @@ class PsiShard:
         """Pass 2: the positions of the ids of these tags among this party's own; refuse tags of other ids."""
         name = self.party.names[self.leader]
         _check(name, low, (len(low),))
-        _check(name, high, (len(low),), np.uint16)
+        _check(name, high, (len(low),), np.uint32)
         own_low, own_high = id_tags(self.keys.shared(self.leader, "tags"), self.hashes)
         order = np.lexsort((own_high, own_low))
         at = _find_pairs(own_low[order], own_high[order], low, high)

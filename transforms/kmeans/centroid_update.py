@@ -25,6 +25,7 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.divide import Division
 from veilmeans.transforms.primitives.multiply import multiply
+from veilmeans.transforms.primitives.share_and_open import commit_first
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
@@ -81,7 +82,7 @@ def squared_norms() -> Protocol:
 def stop(update: CentroidUpdate, parties: int) -> Protocol:
     """Open whether the centroids have moved by less than the tolerance."""
     below = sign(_BELOW, parties).after(partial(_subtract_threshold, update.threshold))
-    return (below + Protocol("stop", (_STOP,))).named("stop")
+    return (below + Protocol("stop", commit_first(_STOP))).named("stop")
 
 
 def inertia() -> Protocol:

@@ -7,6 +7,8 @@
   3. the last cluster's sum is the sum of all rows, which an owner knows, less the other clusters'; if some rows are in
      none (`statistics.outliers`), all k are multiplied
 
+Rows that fill a shard up are in no cluster: which they are is public, so every party sets its shares of C to 0 there.
+
 Several starts share all rounds: "c" has the rows of all of them, k × s·W words, and what comes out has one start after
 the other.
 
@@ -24,7 +26,7 @@ from veilmeans.crypto.ring_matmul import sparse_matmul_transposed
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.bit_injection import b2a
-from veilmeans.transforms.products.cross_product import CrossProduct, cross, own_matrix, shape_from_state
+from veilmeans.transforms.products.cross_product import CrossProduct, cross, filled_rows, own_matrix, shape_from_state
 from veilmeans.transforms.products.he_product import OwnerProducts
 from veilmeans.transforms.rounds.protocol import Protocol, local_round, require, without
 
@@ -71,7 +73,8 @@ def _select_bits(_party: Party, state: Arrays) -> Arrays:
 
 def _count_rows(starts: int, party: Party, state: Arrays) -> Arrays:
     """Set C (n × s·(k − 1)), and the rows of each cluster."""
-    hot = _hot_rows(starts, state, shape_from_state(state).rows)
+    hot = _hot_rows(starts, state, shape_from_state(state).rows).copy()
+    hot[:, filled_rows(state) :] = 0
     counts = ring.column_sums(hot.T).reshape(starts, -1)
     last_counts = _row_count(party, state) - ring.column_sums(counts.T)
     rest = without(state, "upd.bits", "upd.hot")
@@ -110,7 +113,7 @@ def _add_last_clusters(starts: int, party: Party, state: Arrays) -> Arrays:
 
 def _row_count(party: Party, state: Arrays) -> ring.Ring:
     """Share the public number of rows."""
-    return np.array([shape_from_state(state).rows if party.first else 0], ring.DTYPE)
+    return np.array([filled_rows(state) if party.first else 0], ring.DTYPE)
 
 
 def _sum_of_all_rows(party: Party, state: Arrays) -> ring.Ring:

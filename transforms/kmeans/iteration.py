@@ -7,6 +7,7 @@
                                                                               refine ─┘
     [once           start-norms ─▶ start-choose ─▶ start-take, start-counts]               (the best of several starts)
     once            [encrypt ─▶] distance ─▶ assign ─▶ outliers ─▶ explain   (to the last centroids, as in a prediction)
+                                                    ─▶ profile
                                  norms ─▶ inertia
 
     explain         explain ─▶ explain-clusters ─▶ explain-centroids
@@ -57,6 +58,7 @@ from veilmeans.transforms.statistics.explanations import COUNTS as EXPLAINED_COU
 from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.largest import COUNTS
 from veilmeans.transforms.statistics.outliers import Outliers
+from veilmeans.transforms.statistics.profiles import SIZES, SUMS, Profiles
 
 S = TypeVar("S")
 
@@ -169,6 +171,8 @@ def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
     if steps.final_assignment:
         distances, norms = measure_distances(steps, run)
         assigned = assign_rows(steps, run, distances)
+        if steps.profiles is not None:
+            assigned = profile_clusters(steps.profiles, steps, run, assigned)
         return compute_inertia(steps, run, run.after(norms, assigned)) if steps.centroid_update.inertia else assigned
     columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
     return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
@@ -206,6 +210,12 @@ def explain_outliers(explanations: Explanations, steps: KMeansSteps, run: Execut
     has = run.rounds(clusters, run.total(Over.ONE, only(EXPLAINED_COUNTS), rows))
     columns = run.load(state.COLUMN_CENTROIDS, run.total(Over.COLUMNS, state.explained_to_every_column_shard, has))
     return run.after(rows, run.keep(state.KEEP_EXPLAINED, run.rounds(centroids, columns)))
+
+
+def profile_clusters(profiles: Profiles, steps: KMeansSteps, run: Executor[S], assigned: S) -> S:
+    """Sum the rows of each final cluster, in the columns of those who get profiles, on shares."""
+    rows = run.rounds(steps.profile(profiles), run.load(state.PROFILE_OPERANDS, assigned))
+    return run.keep(state.KEEP_PROFILE, run.total(Over.ONE, only(SIZES, SUMS), rows))
 
 
 def find_outliers(outliers: Outliers, steps: KMeansSteps, run: Executor[S], scored: S) -> S:

@@ -25,6 +25,7 @@ from veilmeans.transforms.kmeans.open_results import (
     open_centroids,
     open_explained_centroids,
     open_explained_rows,
+    open_profiles,
     open_scores,
 )
 from veilmeans.transforms.kmeans.steps import KMeansSteps, step_name
@@ -44,6 +45,7 @@ def trace_job(steps: KMeansSteps, statistics: str | None = None, policy: RevealP
     `statistics`: how joint statistics are normalised by (minmax or zscore), where there are some. `policy`: what is
     opened at the end; it asks nothing of the triple store.
     """
+    steps = _with_padding(steps)
     rows = tuple(row_shard.shape for row_shard in steps.layout.row_shards())
     columns = _column_shapes(steps)
     memo: Memo = {}
@@ -53,6 +55,13 @@ def trace_job(steps: KMeansSteps, statistics: str | None = None, policy: RevealP
         traced[shape] = trace_rows(trace_of, shape.rows, _period(steps))
     seeds = steps.seeding.times if steps.seeding is not None else 0
     return TracedJob(rows, columns, _job_steps(traced, columns, sum(shape.rows for shape in rows), seeds))
+
+
+def _with_padding(steps: KMeansSteps) -> KMeansSteps:
+    """The steps with padding as rows, which have the same messages."""
+    layout = steps.layout.with_padding()
+    seeding = None if steps.seeding is None else replace(steps.seeding, layout=layout)
+    return replace(steps, layout=layout, seeding=seeding)
 
 
 def _period(steps: KMeansSteps) -> int:
@@ -110,6 +119,8 @@ def _trace(
     if policy is not None and policy.explanations:
         open_explained_rows(policy, run)
         open_explained_centroids(policy, _EXPLAINED, run)
+    if policy is not None and policy.profiles:
+        open_profiles(policy, _PROFILE, run)
     if policy is not None and (policy.centroids or policy.inertia):
         open_centroids(policy, _RESULTS, run)
     return (
@@ -138,6 +149,7 @@ def _no_data(*arguments: object) -> NoReturn:
 _FIRST_CENTROIDS = Load(_no_data, shapes.column_centroids, kept=("scale",))
 _KEEP_FIRST_CHECKPOINT = Keep("checkpoint", _no_data)
 _EXPLAINED = Load(_no_data, shapes.explained_centroids, kept=("explained",))
+_PROFILE = Load(_no_data, shapes.profile)
 _RESULTS = Load(_no_data, shapes.results, kept=("centroids", "checkpoint", "inertia"))
 
 

@@ -32,6 +32,7 @@ from veilmeans.transforms.kmeans.distance import add_norms, distance
 from veilmeans.transforms.primitives.bit_injection import inject
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.truncate import Truncation
+from veilmeans.transforms.products.cross_product import filled_rows
 from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.products.he_product import ColumnShardProducts, encrypt_centroids, unmask
 from veilmeans.transforms.rounds.executor import Step
@@ -91,7 +92,7 @@ class Seeding:
 
     @property
     def choose(self) -> Step:
-        protocol = choose(len(self.layout.row_shards()), self.layout.parties)
+        protocol = choose(self.layout.row_shard_numbers()[-1], self.layout.parties)
         return Step(protocol.named("seed-choose"), "⟨C⟩, the first row whose prefix sum of ⟨V⟩ exceeds it")
 
     @property
@@ -133,4 +134,7 @@ def _gain(_party: Party, state: Arrays) -> Arrays:
 
 
 def _take(_party: Party, state: Arrays) -> Arrays:
-    return {**without(state, _X, _NEARER, _GAIN), "v": require(state, "v") + require(state, _GAIN)}
+    """Set V; rows that fill a shard up keep the weight 0."""
+    weights = require(state, "v") + require(state, _GAIN)
+    weights[:, filled_rows(state) :] = 0
+    return {**without(state, _X, _NEARER, _GAIN), "v": weights}

@@ -17,14 +17,18 @@ import numpy as np
 
 from veilmeans.crypto import bits
 from veilmeans.io.storage.checkpoints import assignments, scores
+from veilmeans.io.storage.encoded_shards import pad_rows
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import RefusedError
+from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import OPENED, OPENED_EXPLANATIONS, OPENED_SCORES
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of
 from veilmeans.transforms.openings.explanation_rounds import explained_centroids_step, explained_rows_step
+from veilmeans.transforms.openings.profile_rounds import profiles_step
 from veilmeans.transforms.openings.reveal_policy import RevealPolicy, may_see
+from veilmeans.transforms.primitives.share_and_open import commit_first
 from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Step
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
@@ -54,6 +58,11 @@ def open_explained_centroids(policy: RevealPolicy, explained: Load, run: Executo
     return run.rounds(explained_centroids_step(policy), run.shards(Over.ONE, explained))
 
 
+def open_profiles(policy: RevealPolicy, profile: Load, run: Executor[S]) -> S:
+    """Open sizes and sums of the final clusters, one round."""
+    return run.rounds(profiles_step(policy), run.shards(Over.ONE, profile))
+
+
 def open_centroids(policy: RevealPolicy, results: Load, run: Executor[S]) -> S:
     """Open centroids and inertia, one round for all that is k × d or less."""
     return run.rounds(centroids_step(policy), run.shards(Over.ONE, results))
@@ -69,10 +78,20 @@ def _read_scores(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays
 
 
 def _read_shares(kind: Callable[[int], str], job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
-    row_shard = job.row_shards[shard]
+    row_shard = job.steps.layout.row_shard(shard)
     owner = job.steps.layout.parties if row_shard.owner is None else row_shard.owner
     shares = checkpoints_of(context).read_shard(kind(context.iteration + job.steps.final_assignment), shard)
-    return {**shares, "rows": np.array([row_shard.shape.rows]), "owner": np.array([owner])}
+    shares = {name: _without_padding(share, row_shard) for name, share in shares.items()}
+    return {**shares, "rows": np.array([row_shard.rows]), "owner": np.array([owner])}
+
+
+def _without_padding(share: Array, row_shard: RowShard) -> Array:
+    """Zeros as shares of the padding: where it is put would say which centroid is the nearest to the origin."""
+    if not row_shard.padding:
+        return share
+    if share.shape == (row_shard.shape.rows,):
+        return pad_rows(share[: row_shard.rows], row_shard.shape.rows)
+    return share & bits.first_lanes(row_shard.rows, row_shard.shape.rows)
 
 
 def _keep_rows(kind: str, _job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
@@ -94,24 +113,30 @@ KEEP_OPENED_EXPLANATIONS = Keep("opened explanations", partial(_keep_rows, OPENE
 
 
 def assignments_step(policy: RevealPolicy) -> Step:
-    rows = Round("assignments", partial(_send_rows, policy), partial(_open_rows, policy), "[c], to be opened")
-    protocol = Protocol(f"reveal-assignments{policy.name}", (rows,))
+    protocol = Protocol(f"reveal-assignments{policy.name}", commit_first(assignments_round(policy)))
     return Step(protocol, "clusters, to the parties that the policy names")
 
 
+def assignments_round(policy: RevealPolicy) -> Round:
+    halves = partial(_send_rows, policy), partial(_open_rows, policy)
+    return Round("assignments", *halves, "[c], to be opened", broadcast=False)
+
+
 def scores_step(policy: RevealPolicy) -> Step:
-    rows = Round(
-        "scores", partial(_send_scores, policy), partial(_open_scores, policy), "⟨score⟩, [outlier], to be opened"
-    )
-    protocol = Protocol(f"reveal-scores{policy.name}", (rows,))
+    halves = partial(_send_scores, policy), partial(_open_scores, policy)
+    rows = Round("scores", *halves, "⟨score⟩, [outlier], to be opened", broadcast=False)
+    protocol = Protocol(f"reveal-scores{policy.name}", commit_first(rows))
     return Step(protocol, "distances to own centroids, outliers, to the parties that the policy names")
 
 
 def centroids_step(policy: RevealPolicy) -> Step:
-    halves = partial(_send_results, policy), partial(_open_results, policy)
-    results = Round("centroids", *halves, "⟨μ⟩, ⟨inertia⟩, to be opened")
-    protocol = Protocol(f"reveal-centroids{policy.name}", (results,))
+    protocol = Protocol(f"reveal-centroids{policy.name}", commit_first(centroids_round(policy)))
     return Step(protocol, "centroids, inertia, to the parties that the policy names")
+
+
+def centroids_round(policy: RevealPolicy) -> Round:
+    halves = partial(_send_results, policy), partial(_open_results, policy)
+    return Round("centroids", *halves, "⟨μ⟩, ⟨inertia⟩, to be opened", broadcast=False)
 
 
 def _send_rows(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
@@ -144,7 +169,7 @@ def _open_scores(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox
     opened: dict[str, Array] = {}
     mine = _scores_for(policy, party, state, party.index)
     if "shown" in mine:
-        opened["score"] = inbox.open_sum("shown", require(mine, "shown"))
+        opened["score"] = inbox.open_sum("shown", require(mine, "shown"))[: int(state["rows"][0])]
     if "outlier" in mine:
         opened["outlier"] = bits.unpack(inbox.open_xor("outlier", mine["outlier"]), int(state["rows"][0]))
     return opened

@@ -13,13 +13,20 @@ import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, scores
-from veilmeans.io.storage.encoded_shards import read_dense_rows, read_row_squares, read_rows
+from veilmeans.io.storage.encoded_shards import (
+    pad_rows,
+    pad_sparse_rows,
+    read_dense_rows,
+    read_labels,
+    read_row_squares,
+    read_rows,
+)
 from veilmeans.io.storage.he_keyring import peer_moduli
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, EXPLAINED_CENTROIDS, OPERANDS
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, EXPLAINED_CENTROIDS, OPERANDS, PROFILE
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
@@ -33,6 +40,7 @@ from veilmeans.transforms.rounds.executor import AddUp, Keep, Load, Over, has_st
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, run_checkpoints
 from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE, HAS
 from veilmeans.transforms.statistics.largest import BELOW, SHARD, counts_before
+from veilmeans.transforms.statistics.profiles import RECIPIENTS, SIZES, SUMS
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,9 @@ class PartyJob:
         return self.steps.layout.row_shards()
 
     def shard_numbers(self, over: Over) -> list[int]:
-        counts = {Over.ROWS: len(self.row_shards), Over.COLUMNS: len(self.steps.column_shards), Over.ONE: 1}
-        return list(range(counts[over]))
+        if over is Over.ROWS:
+            return self.steps.layout.row_shard_numbers()
+        return list(range(len(self.steps.column_shards) if over is Over.COLUMNS else 1))
 
     def add_up(self) -> AddUp:
         """Σ of shares mod 2^64; Π of ciphertexts under the peers' public moduli, where there are some."""
@@ -80,26 +89,30 @@ class PartyJob:
 
 def checkpoints_of(context: OpenPartyContext) -> Checkpoints:
     """This party's checkpoints of the run."""
-    return run_checkpoints(context.folder, context.seed, context.exchange)
+    return run_checkpoints(context.folder, context.seed, context.await_durable)
 
 
 # loads
 def _own_matrix(job: PartyJob, context: OpenPartyContext, shard: int, sparse: bool = False) -> Arrays:
     """This party's own matrix of a row shard: dense, or in compressed rows for `he`."""
-    row_shard = job.row_shards[shard]
-    shape = shape_to_state(row_shard.shape)
+    row_shard = job.steps.layout.row_shard(shard)
+    shape, rows = _shape_of(row_shard), row_shard.shape.rows
     if row_shard.owner not in (None, context.party.index):
-        return {**shape, "x": np.zeros((row_shard.shape.rows, 0), ring.DTYPE)}
+        return {**shape, "x": np.zeros((rows, 0), ring.DTYPE)}
     if sparse:
-        return {**shape, **csr_to_state(read_rows(job.encoded, row_shard.index))}
-    return {**shape, "x": read_dense_rows(job.encoded, row_shard.index)}
+        return {**shape, **csr_to_state(pad_sparse_rows(read_rows(job.encoded, row_shard.index), rows))}
+    return {**shape, "x": pad_rows(read_dense_rows(job.encoded, row_shard.index), rows)}
+
+
+def _shape_of(row_shard: RowShard) -> Arrays:
+    return shape_to_state(row_shard.shape, row_shard.padding)
 
 
 def _matrix_to_mask(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     """This party's own matrix of a row shard, if it is to be sent masked."""
     if context.party.index in job.steps.engines.masked:
         return _own_matrix(job, context, shard)
-    return shape_to_state(job.row_shards[shard].shape)
+    return _shape_of(job.steps.layout.row_shard(shard))
 
 
 def operands_of(job: PartyJob, context: OpenPartyContext, shard: int, engines: OwnerProducts) -> Arrays:
@@ -116,6 +129,17 @@ def _distance_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> 
 
 def _update_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
     return operands_of(job, context, shard, job.steps.engines.update)
+
+
+def _profile_operands(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
+    """This party's values, squares and labels of a row shard, where they are part of profiles."""
+    row_shard, me, profiles = job.steps.layout.row_shard(shard), context.party.index, shapes.profiles_of(job.steps)
+    shape = profiles.shape(row_shard.shape)
+    x = np.zeros((shape.rows, 0), ring.DTYPE)
+    if shape.widths[me]:
+        values, labels = read_dense_rows(job.encoded, row_shard.index), read_labels(job.encoded, row_shard.index)
+        x = pad_rows(profiles.operand(me, values, labels), shape.rows)
+    return {**shape_to_state(shape, row_shard.padding), "x": x}
 
 
 def _column_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -157,10 +181,10 @@ def _squares(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
 
 def own_row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> ring.Ring:
     """|x|² of what this party owns of each row, with 2f fractional bits; a share, as the owners' sum is |x|²."""
-    row_shard = job.row_shards[shard]
+    row_shard = job.steps.layout.row_shard(shard)
     if row_shard.owner not in (None, context.party.index):
         return np.zeros(row_shard.shape.rows, ring.DTYPE)
-    return read_row_squares(job.encoded, row_shard.index)
+    return pad_rows(read_row_squares(job.encoded, row_shard.index), row_shard.shape.rows)
 
 
 def _row_squares(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -182,6 +206,7 @@ DISTANCE_OPERANDS = Load(
     _distance_operands, shapes.distance_operands, kept=("scale", "operands", "centroids", "checkpoint", "encrypted")
 )
 UPDATE_OPERANDS = Load(_update_operands, shapes.update_operands, kept=("operands",))
+PROFILE_OPERANDS = Load(_profile_operands, shapes.profile_operands)
 COLUMN_CENTROIDS = Load(_column_centroids, shapes.column_centroids, kept=("centroids",))
 MOVED_CENTROIDS = Load(_moved_centroids, shapes.moved_centroids, kept=("centroids", "checkpoint"))
 LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
@@ -253,6 +278,13 @@ def _keep_explained(_job: PartyJob, context: OpenPartyContext, shard: int, state
     checkpoints_of(context).write_shard(EXPLAINED_CENTROIDS, shard, {"mu": state["mu"]})
 
 
+def _keep_profile(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    """Shares of sizes and sums, and for whom the sums are."""
+    recipients = np.array(shapes.profiles_of(job.steps).recipients)
+    kept = {SIZES: state[SIZES], SUMS: state[SUMS], RECIPIENTS: recipients}
+    checkpoints_of(context).write_shard(PROFILE, shard, kept)
+
+
 def _write_chosen_counts(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
     store, done = checkpoints_of(context), context.iteration
     store.write(done, {**store.read(done), _CHOSEN_COUNTS: state["n"]})
@@ -275,6 +307,7 @@ KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
 KEEP_CHOSEN = Keep("centroids", _keep_chosen)
 KEEP_EXPLAINED = Keep("explained", _keep_explained)
+KEEP_PROFILE = Keep("profile", _keep_profile)
 KEEP_CHOSEN_COUNTS = Keep("checkpoint", _write_chosen_counts)
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
 KEEP_STOP = Keep("stop", _write_stop)
@@ -321,6 +354,8 @@ def finish_training(job: PartyJob, context: OpenPartyContext) -> None:
     store, done = checkpoints_of(context), context.iteration
     if job.steps.final_assignment:
         _check_assignments(job, context).drop(ASSIGNMENTS, before=done + 1)
+    if job.steps.profiles is not None and not store.shards(PROFILE):
+        raise StorageError(f"profiles of run {context.run!r} are missing: run the command again, it resumes")
     store.write(done, {**store.read(done), FINISHED: np.ones(1, np.uint8)})
     store.drop(ENCRYPTED, before=done + 1)
 
@@ -360,38 +395,38 @@ def sums_by_columns(steps: KMeansSteps, party: Party, state: Arrays) -> Mapping[
 
 def to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the centroids' norms."""
-    return _to_all(len(steps.layout.row_shards()), state, "u")
+    return _to_all(steps.layout.row_shard_numbers(), state, "u")
 
 
 def below_to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the bits that say how the threshold's digit compares."""
-    return _to_all(len(steps.layout.row_shards()), state, BELOW)
+    return _to_all(steps.layout.row_shard_numbers(), state, BELOW)
 
 
 def ranks_to_row_shards(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the ranks with which it begins."""
-    return counts_before(len(steps.layout.row_shards()), state)
+    return counts_before(steps.layout.row_shard_numbers(), state)
 
 
 def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard what its numerator needs of the counts."""
-    return _to_all(len(steps.column_shards), state, "w", "empty")
+    return _to_all(range(len(steps.column_shards)), state, "w", "empty")
 
 
 def best_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard the bits of the best start."""
-    return _to_all(len(steps.column_shards), state, "best")
+    return _to_all(range(len(steps.column_shards)), state, "best")
 
 
 def explained_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard the bits of the clusters that have an outlier."""
-    return _to_all(len(steps.column_shards), state, HAS)
+    return _to_all(range(len(steps.column_shards)), state, HAS)
 
 
 def reciprocal_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard the reciprocals of the counts."""
-    return _to_all(len(steps.column_shards), state, "y")
+    return _to_all(range(len(steps.column_shards)), state, "y")
 
 
-def _to_all(shards: int, state: Arrays, *names: str) -> dict[int, Arrays]:
-    return {shard: {name: state[name] for name in names} for shard in range(shards)}
+def _to_all(shards: Iterable[int], state: Arrays, *names: str) -> dict[int, Arrays]:
+    return {shard: {name: state[name] for name in names} for shard in shards}

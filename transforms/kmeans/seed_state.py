@@ -108,11 +108,11 @@ def sums_of_weights(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping
     if "r" in state:
         return {0: {"r": state["r"]}}
     weights = state["v"]
-    sums = np.zeros((len(steps.layout.row_shards()), len(weights)), ring.DTYPE)
+    sums = np.zeros((steps.layout.row_shard_numbers()[-1] + 1, len(weights)), ring.DTYPE)
     sums[int(state["number"][0])] = ring.column_sums(np.ascontiguousarray(weights.T))
     return {0: {"sums": sums}}
 
 
-def limits_to_every_row_shard(_steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+def limits_to_every_row_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every row shard the limit, and the sum of the weights before it."""
-    return {shard: {"t": state["t"], "before": before} for shard, before in enumerate(state["before"])}
+    return {shard: {"t": state["t"], "before": state["before"][shard]} for shard in steps.layout.row_shard_numbers()}

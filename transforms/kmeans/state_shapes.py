@@ -19,6 +19,7 @@ from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
 from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
 from veilmeans.transforms.statistics.largest import SHARD
+from veilmeans.transforms.statistics.profiles import RECIPIENTS, SIZES, SUMS, Profiles
 
 COLUMN_NAME_LENGTH = 8
 """Letters of a column's name, where names are opened and not known yet."""
@@ -148,6 +149,25 @@ def explained_centroids(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shap
     """Shares of the centroids that have outliers, for each owner of rows."""
     groups, d = 1 if steps.layout.vertical else steps.layout.parties, steps.layout.total_features
     return [{"mu": ((groups, steps.k, d), "uint64")}] * steps.layout.parties
+
+
+def profiles_of(steps: KMeansSteps) -> Profiles:
+    """The parameters of profiles, in a job that has them."""
+    if steps.profiles is None:
+        raise ValueError("nobody gets profiles of this job")
+    return steps.profiles
+
+
+def profile_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
+    shape = profiles_of(steps).shape(shape)
+    return [{"x": ((shape.rows, width), "uint64"), **shape_to_state(shape)} for width in shape.widths]
+
+
+def profile(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    """Shares of sizes and sums; what is sent is the same whoever else gets profiles."""
+    parties = tuple(range(steps.layout.parties))
+    sums = ((steps.k, Profiles(steps.layout, steps.k, parties, 0).width), "uint64")
+    return [{SIZES: ((steps.k,), "uint64"), SUMS: sums, RECIPIENTS: np.array(parties)}] * len(parties)
 
 
 def shard_number(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:

@@ -22,6 +22,7 @@ from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, keep_distances, score, weigh
+from veilmeans.transforms.statistics.profiles import Profiles
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class KMeansSteps:
     are assigned once more after the last iteration. `prefix`: of the steps' names, where one runs in iterations and
     after them (`last`). `starts`: their iterations run in the same messages, and the best is chosen after the last one;
     `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps or of a prediction;
-    `outliers`: how they are found there; `explanations`: how they are explained.
+    `outliers`: how they are found there; `explanations`: how they are explained. `profiles`: of the final clusters.
     """
 
     layout: Layout
@@ -50,6 +51,7 @@ class KMeansSteps:
     scores: bool = False
     outliers: Outliers | None = None
     explanations: Explanations | None = None
+    profiles: Profiles | None = None
 
     @property
     def all_clusters(self) -> int:
@@ -151,6 +153,9 @@ class KMeansSteps:
             Step(self._named(clusters), "⟨has⟩, the clusters that have an outlier"),
             Step(self._named(how.centroids()), "⟨has·μ⟩"),
         )
+
+    def profile(self, profiles: Profiles) -> Step:
+        return Step(self._named(profiles.rows()), "⟨n⟩, ⟨CᵀP⟩, P: values, squares and labels of those who get profiles")
 
     @property
     def update(self) -> Step:

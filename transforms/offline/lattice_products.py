@@ -27,6 +27,7 @@ from veilmeans.schemas.arrays import Array, Arrays, Spec
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.offline.traced_job import Needs
+from veilmeans.transforms.products.cross_product import OPERAND
 from veilmeans.transforms.rounds.interfaces import CorrelationNeed, Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, without
 
@@ -46,7 +47,9 @@ class PlacedTriple:
 
     @property
     def orientation(self) -> str:
-        return "update" if self.kind.transposed else "distance"
+        """The products that U is for; U of another matrix than the rows has another name."""
+        name = "update" if self.kind.transposed else "distance"
+        return name if self.kind.fixed_stage == OPERAND else f"{name}.{self.kind.fixed_stage}"
 
     @property
     def correction_key(self) -> str:
@@ -74,14 +77,14 @@ def send_operands(nonce: bytes, triples: tuple[PlacedTriple, ...]) -> Protocol:
     """Send Enc(U) for all these triples; `nonce` is the joint nonce of the session."""
     send, receive = partial(_send_operands, nonce, triples), partial(_receive_operands, triples)
     route = partial(_route, frozenset((each.kind.owner, each.kind.peer) for each in triples))
-    return Protocol("lattice-operands", (Round("operands", send, receive, "Enc(U)", route),))
+    return Protocol("lattice-operands", (Round("operands", send, receive, "Enc(U)", route, broadcast=False),))
 
 
 def answer_products(nonce: bytes, triples: tuple[PlacedTriple, ...]) -> Protocol:
     """Make ⟨UV⟩ of all these triples from the operands in the state; the operands are used up."""
     send, receive = partial(_send_responses, nonce, triples), partial(_receive_responses, triples)
     route = partial(_route, frozenset((each.kind.peer, each.kind.owner) for each in triples))
-    return Protocol("lattice-responses", (Round("responses", send, receive, "Enc(U·V + R)", route),))
+    return Protocol("lattice-responses", (Round("responses", send, receive, "Enc(U·V + R)", route, broadcast=False),))
 
 
 def _route(pairs: frozenset[tuple[int, int]], sender: int, parties: int) -> tuple[int, ...]:
@@ -114,11 +117,11 @@ def message_specs(triples: tuple[PlacedTriple, ...]) -> dict[tuple[str, int, int
 
 def _operands(triples: tuple[PlacedTriple, ...]) -> tuple[PlacedTriple, ...]:
     """The first triple of each operand: of each owner, peer and orientation."""
-    found: dict[tuple[int, int, bool], PlacedTriple] = {}
+    found: dict[tuple[int, int, str], PlacedTriple] = {}
     for triple in triples:
         kind, shape = triple.kind, triple.shape
-        first = found.setdefault((kind.owner, kind.peer, kind.transposed), triple)
-        if (first.kind.fixed_stage, first.shape.operand_spec()) != (kind.fixed_stage, shape.operand_spec()):
+        first = found.setdefault((kind.owner, kind.peer, triple.orientation), triple)
+        if first.shape.operand_spec() != shape.operand_spec():
             raise ValueError(f"two operands of one shard, owner, peer and orientation: {first.kind} and {kind}")
     return tuple(found.values())
 

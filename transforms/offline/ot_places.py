@@ -74,10 +74,10 @@ class OtPlace:
     def protocol(self) -> Protocol:
         """The rounds of the place."""
         extend = partial(_send_extension, self), partial(_receive_extension, self)
-        rounds = [Round("extend", *extend, sends="messages of random OTs")]
+        rounds = [Round("extend", *extend, sends="messages of random OTs", broadcast=False)]
         for number in range(self.correction_rounds):
             correct = partial(_send_corrections, self, number), partial(_receive_corrections, self, number)
-            rounds.append(Round("correct", *correct, sends="corrections of OTs"))
+            rounds.append(Round("correct", *correct, sends="corrections of OTs", broadcast=False))
         return Protocol("ot", tuple(rounds)).then(partial(_store_parts, self))
 
     @property

@@ -54,13 +54,37 @@ class OtSetup:
                 partial(_receive_nonce, self),
                 "a contribution to the session's nonce",
             ),
-            Round("points", partial(_send_points, self), partial(_receive_points, self), "A of the base OTs"),
-            Round("choices", partial(_send_choices, self), partial(_receive_choices, self), "B of the base OTs"),
+            Round(
+                "points",
+                partial(_send_points, self),
+                partial(_receive_points, self),
+                "A of the base OTs",
+                broadcast=False,
+            ),
+            Round(
+                "choices",
+                partial(_send_choices, self),
+                partial(_receive_choices, self),
+                "B of the base OTs",
+                broadcast=False,
+            ),
         ]
         if self.provider == "ot":
             rounds += [
-                Round("columns", partial(_send_columns, self), partial(_receive_columns, self), "u of IKNP"),
-                Round("trees", partial(_send_trees, self), partial(_receive_trees, self), "sums of half trees"),
+                Round(
+                    "columns",
+                    partial(_send_columns, self),
+                    partial(_receive_columns, self),
+                    "u of IKNP",
+                    broadcast=False,
+                ),
+                Round(
+                    "trees",
+                    partial(_send_trees, self),
+                    partial(_receive_trees, self),
+                    "sums of half trees",
+                    broadcast=False,
+                ),
             ]
         return Protocol("ot-setup", tuple(rounds))
 

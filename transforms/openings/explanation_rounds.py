@@ -15,6 +15,7 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.openings.reveal_policy import RevealPolicy, may_see
+from veilmeans.transforms.primitives.share_and_open import commit_first
 from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
@@ -23,15 +24,15 @@ from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SC
 
 def explained_rows_step(policy: RevealPolicy) -> Step:
     halves = partial(_send_rows, policy), partial(_open_rows, policy)
-    rows = Round("explanations", *halves, "[c ∧ outlier], ⟨outlier·score⟩, to be opened")
-    protocol = Protocol(f"reveal-explanations{policy.name}", (rows,))
+    rows = Round("explanations", *halves, "[c ∧ outlier], ⟨outlier·score⟩, to be opened", broadcast=False)
+    protocol = Protocol(f"reveal-explanations{policy.name}", commit_first(rows))
     return Step(protocol, "outliers' clusters, to the parties that the policy names")
 
 
 def explained_centroids_step(policy: RevealPolicy) -> Step:
     halves = partial(_send_centroids, policy), partial(_open_centroids, policy)
-    centroids = Round("explained", *halves, "⟨has·μ⟩, to be opened")
-    protocol = Protocol(f"reveal-explained{policy.name}", (centroids,))
+    centroids = Round("explained", *halves, "⟨has·μ⟩, to be opened", broadcast=False)
+    protocol = Protocol(f"reveal-explained{policy.name}", commit_first(centroids))
     return Step(protocol, "centroids of outliers' clusters, to the parties that the policy names")
 
 
@@ -58,7 +59,8 @@ def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, 
         raise RefusedError(f"an outlier was opened in two clusters: a share of {peers} is not right")
     opened: dict[str, Array] = {"cluster": np.where(found, np.argmax(hot, axis=0), -1).astype(np.int32)}
     if EXPLAINED_SCORE in mine:
-        opened["score"] = inbox.open_sum(EXPLAINED_SCORE, require(mine, EXPLAINED_SCORE))
+        shown = inbox.open_sum(EXPLAINED_SCORE, require(mine, EXPLAINED_SCORE))
+        opened["score"] = shown[: int(state["rows"][0])]
     return opened
 
 

@@ -19,6 +19,7 @@ class RevealPolicy:
     scores: frozenset[int] = frozenset()
     outliers: frozenset[int] = frozenset()
     explanations: frozenset[int] = frozenset()
+    profiles: frozenset[int] = frozenset()
     all_contributions: bool = False
     name: str = ""
     """Part of the stages' names: openings by different policies have no address in common."""

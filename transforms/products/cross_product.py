@@ -14,10 +14,10 @@ messages of a product are only as large as Y. `transposed` products use the same
 
 A matrix without columns (of a party that owns none of the rows) takes part in no product: nothing is sent for it.
 
-State: "shape", the shard's rows and each party's columns; "x" this party's own matrix (`he`: "x.values", "x.indices",
-"x.indptr"), "e0", "e1", … the others' masked ones (after `mask_operand`); `source`0, `source`1 … the shares of the
-right operands, one for each owner's matrix; out `target`0, `target`1, …, the shares of the products. The ciphertexts of
-a transposed product by `he`, "z0.columns", "z0.ciphertexts", …, are opened later by `he_product.unmask`.
+State: "shape", the shard's rows, padding and each party's columns; "x" this party's own matrix (`he`: "x.values",
+"x.indices", "x.indptr"), "e0", "e1", … the others' masked ones (after `mask_operand`); `source`0, `source`1 … the
+shares of the right operands, one for each owner's matrix; out `target`0, `target`1, …, the shares of the products. The
+ciphertexts of a transposed product by `he`, "z0.columns", "z0.ciphertexts", …, are opened later by `he_product.unmask`.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,8 @@ from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, r
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-_STAGE = "operand"
+OPERAND = "operand"
+"""The fixed stage of the masks of the rows themselves."""
 Matrix: TypeAlias = "ring.Ring | csr_array"
 
 
@@ -48,13 +49,15 @@ Matrix: TypeAlias = "ring.Ring | csr_array"
 class CrossProduct:
     """The products X_i·⟨source_i⟩ for every owner i, or X_iᵀ·⟨source_i⟩.
 
-    `engines` has the parameters of each owner that uses `he`; empty: all owners use `beaver`.
+    `engines` has the parameters of each owner that uses `he`; empty: all owners use `beaver`. `operand`: the fixed
+    stage of the masks of X, as in `mask_operand`.
     """
 
     source: str
     target: str
     transposed: bool = False
     engines: tuple[HEProductParameters | None, ...] = ()
+    operand: str = OPERAND
 
     def engine(self, owner: int) -> HEProductParameters | None:
         """The parameters of an owner that uses `he`; None: it uses `beaver`."""
@@ -64,7 +67,7 @@ class CrossProduct:
         """The correlation for the product of an owner's matrix and a peer's share."""
         shape = (shard.rows, shard.widths[owner])
         rows, inner = shape[::-1] if self.transposed else shape
-        return MatMul(owner, peer, rows, inner, columns, _STAGE, self.transposed)
+        return MatMul(owner, peer, rows, inner, columns, self.operand, self.transposed)
 
     def compute(self, matrix: Matrix, right: ring.Ring) -> ring.Ring:
         """The product in the clear, matrix · right or matrixᵀ · right."""
@@ -79,13 +82,19 @@ class CrossProduct:
 
 def shape_from_state(state: Arrays) -> ShardShape:
     """Read the shard's shape from a state."""
-    rows, *widths = state["shape"].tolist()
+    rows, _, *widths = state["shape"].tolist()
     return ShardShape(rows, tuple(widths))
 
 
-def shape_to_state(shard: ShardShape) -> dict[str, Array]:
-    """Turn a shard's shape into an array of a state."""
-    return {"shape": np.array([shard.rows, *shard.widths])}
+def shape_to_state(shard: ShardShape, padding: int = 0) -> dict[str, Array]:
+    """Turn a shard's shape into an array of a state; `padding`: so many of its last rows have the weight 0."""
+    return {"shape": np.array([shard.rows, padding, *shard.widths])}
+
+
+def filled_rows(state: Arrays) -> int:
+    """Count the rows of a shard that are no padding."""
+    rows, padding = state["shape"][:2].tolist()
+    return int(rows - padding)
 
 
 def own_matrix(party: Party, state: Arrays) -> Matrix:
@@ -94,24 +103,27 @@ def own_matrix(party: Party, state: Arrays) -> Matrix:
     return require(state, "x") if "x" in state else he_product.csr_from_state(state, width)
 
 
-def mask_operand(owners: frozenset[int]) -> Protocol:
-    """Send the masked matrix of every owner among `owners` to all others, once per run."""
-    step = Round("operand", partial(_send_masked, owners), partial(_receive_masked, owners), "X − U")
+def mask_operand(owners: frozenset[int], operand: str = OPERAND) -> Protocol:
+    """Send the masked matrix of every owner among `owners` to all others, once per run; no two have one `operand`."""
+    halves = partial(_send_masked, owners, operand), partial(_receive_masked, owners)
+    step = Round("operand", *halves, "X − U", broadcast=False)
     return Protocol("operand", (step,))
 
 
 def cross(product: CrossProduct) -> Protocol:
     """Compute all cross products of all owners, in one round."""
     content = "⟨Y⟩ − V" if not any(product.engines) else "⟨Y⟩ − V, or ciphertexts"
-    step = Round("cross", partial(_send, product), partial(_receive, product), f"{content}, to each owner")
+    step = Round(
+        "cross", partial(_send, product), partial(_receive, product), f"{content}, to each owner", broadcast=False
+    )
     return Protocol("cross", (step,))
 
 
-def _send_masked(owners: frozenset[int], party: Party, state: Arrays, randomness: Randomness) -> Sent:
+def _send_masked(owners: frozenset[int], operand: str, party: Party, state: Arrays, randomness: Randomness) -> Sent:
     if party.index not in owners or not shape_from_state(state).widths[party.index]:
         return Sent(state, to={peer: {} for peer in party.others})
     x = require(state, "x")
-    kinds = {peer: Operand(party.index, peer, x.shape, _STAGE) for peer in party.others}
+    kinds = {peer: Operand(party.index, peer, x.shape, operand) for peer in party.others}
     return Sent(state, to={peer: {"e": x - randomness.correlated(kind, "u")} for peer, kind in kinds.items()})
 
 

@@ -137,7 +137,7 @@ def encrypt_centroids(products: ColumnShardProducts) -> Protocol:
     State: "columns" (from, to), "mu"; out "y0", "y1", …
     """
     halves = partial(_send_centroids, products), partial(_receive_centroids, products)
-    return Protocol("encrypt", (Round("encrypt", *halves, "Enc(⟨μ⟩), to each owner"),))
+    return Protocol("encrypt", (Round("encrypt", *halves, "Enc(⟨μ⟩), to each owner", broadcast=False),))
 
 
 def _send_centroids(products: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:
@@ -173,7 +173,7 @@ def unmask(products: ColumnShardProducts) -> Protocol:
     clusters, which the owner knows; unless there are shares of all k.
     """
     halves = partial(_send_masked, products), partial(_receive_masked, products)
-    return Protocol("unmask", (Round("unmask", *halves, "Enc(Xᵀ⟨C⟩ + R), to each peer"),))
+    return Protocol("unmask", (Round("unmask", *halves, "Enc(Xᵀ⟨C⟩ + R), to each peer", broadcast=False),))
 
 
 def _send_masked(products: ColumnShardProducts, party: Party, state: Arrays, randomness: Randomness) -> Sent:

@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from veilmeans.crypto import prg
 from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.io.exchange.connections import open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, read_arrays
+from veilmeans.io.exchange.transcript import Transcript, TranscriptWriter, open_transcript
 from veilmeans.io.storage.checkpoints import Checkpoints, encrypted
 from veilmeans.io.storage.he_keyring import has_keys, load_keyring
 from veilmeans.io.storage.scratch import Scratch
@@ -39,7 +40,7 @@ _SMALL_EXPANSION, _MOST_EXPANSIONS = 1 << 18, 64  # bytes of a round's shares th
 class OpenPartyContext:
     """A context with its secrets and connections, in one process; never pickled.
 
-    `folder` is where this party keeps what belongs to the run.
+    `folder` is where this party keeps what belongs to the run, `transcript` what records its messages.
     """
 
     party: Party
@@ -52,6 +53,7 @@ class OpenPartyContext:
     timeout: float
     folder: RunFolder = RunFolder(Path())  # noqa: RUF009
     he_context: HEContext | None = None
+    transcript: TranscriptWriter | None = None
     expansions: dict[Address, dict[str, Array]] = field(default_factory=dict, repr=False, compare=False)
 
     def address(self, stage: Stage, shard: int) -> Address:
@@ -76,7 +78,20 @@ class OpenPartyContext:
         """Make the messages of one shard's send."""
         address, names = self.address(stage, shard), self.party.names
         peers = stage.round.recipients(self.party)
+        if stage.round.broadcast and sent.to is not None:
+            raise ValueError(f"the round {stage.name} is a broadcast and has different messages for different peers")
         return [Outgoing.of(MessageKey(address, self.party.name, names[peer]), sent.for_peer(peer)) for peer in peers]
+
+    def record_sent(self, stage: Stage, messages: Sequence[Outgoing]) -> None:
+        """Record messages in the transcript, if there is one."""
+        if self.transcript is not None and messages:
+            self.transcript.record([(each.key, each.header) for each in messages], stage.round.broadcast)
+
+    def await_durable(self) -> None:
+        """Return when the peers have all that was sent, and the transcript of it is durable."""
+        self.exchange.flush()
+        if self.transcript is not None:
+            Transcript(self.transcript.folder, self.run).sync(self.iteration)
 
     def inbox(self, stage: Stage, shard: int, metrics: StageMetrics) -> Inbox:
         """Wait for the messages of one shard's receive."""
@@ -86,6 +101,8 @@ class OpenPartyContext:
             key = MessageKey(address, names[peer], self.party.name)
             payload = self.exchange.get(key, self.timeout)
             metrics.bytes_received += payload.size
+            if self.transcript is not None:
+                self.transcript.received(key, payload, stage.round.broadcast)
             messages[peer] = read_arrays(key, payload)
         return Inbox(self.party, messages)
 
@@ -99,7 +116,8 @@ class PartyContext:
 
     `binding` is the keyed digest of data and job, `store_number` the number that the run has claimed of the triple
     store, `extra_timeout_s` the seconds for which a peer may be silent beyond what the configuration allows. `once`:
-    this is done once in a run, and the store has it with the first iteration.
+    this is done once in a run, and the store has it with the first iteration. `opening`: the name of a later opening,
+    which has a transcript of its own.
     """
 
     config: JobConfig
@@ -108,9 +126,10 @@ class PartyContext:
     store_number: int | None = None
     extra_timeout_s: float = 0.0
     once: bool = False
+    opening: str = ""
 
-    def open(self) -> OpenPartyContext:
-        """Read the secrets and connect; called where the rounds run."""
+    def open(self, exchange: Exchange | None = None) -> OpenPartyContext:
+        """Read the secrets and connect; called where the rounds run. `exchange`: one that is open already."""
         config, seed, store, he_context = self.config, run_seed(self.config, self.binding), None, None
         if self.store_number is not None:
             store = StoreRun(TripleStore.open(config.store_folder), self.store_number, once=self.once)
@@ -121,13 +140,16 @@ class PartyContext:
             party=config.me,
             run=config.run,
             iteration=self.iteration,
-            exchange=open_exchange(config),
+            exchange=exchange or open_exchange(config),
             seed=seed,
             triples=store,
             scratch=Scratch(config.scratch_root),
             timeout=config.exchange.timeout_s + self.extra_timeout_s,
             folder=config.run_folder,
             he_context=he_context,
+            transcript=None
+            if exchange
+            else open_transcript(config.run_folder.transcript(self.opening), config.audit.keep),
         )
 
 
@@ -144,13 +166,13 @@ def run_seed(config: JobConfig, binding: str) -> bytes:
     return prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
 
 
-def run_checkpoints(folder: RunFolder, seed: bytes, exchange: Exchange | None = None) -> Checkpoints:
+def run_checkpoints(folder: RunFolder, seed: bytes, await_durable: Callable[[], None] | None = None) -> Checkpoints:
     """Open a party's checkpoints of a run, under a key derived from the run's seed.
 
-    `exchange`: what was sent through it is acknowledged before a checkpoint is written.
+    `await_durable` is called before a checkpoint is written, from which a rerun would resume.
     """
     key = prg.derive(seed, "checkpoints")
-    return Checkpoints(folder, key) if exchange is None else Checkpoints(folder, key, exchange.flush)
+    return Checkpoints(folder, key) if await_durable is None else Checkpoints(folder, key, await_durable)
 
 
 @lru_cache(maxsize=4)
@@ -176,6 +198,7 @@ def send(
     sent = stage.round.send(context.party, state, randomness)
     context.keep_expansions(randomness)
     messages = context.outgoing(stage, shard, sent)
+    context.record_sent(stage, messages)
     metrics.computed += time.perf_counter() - start
     size = sum(message.payload.size for message in messages)
     metrics.messages += len(messages)

@@ -87,13 +87,17 @@ Receive = Callable[[Party, Arrays, Inbox, Randomness], Arrays]
 
 @dataclass(frozen=True)
 class Round:
-    """One exchange of messages. `sends` describes their content in the paper's letters."""
+    """One exchange of messages. `sends` describes their content in the paper's letters.
+
+    `broadcast`: a party sends the same to all others, which compare what they have heard.
+    """
 
     name: str
     send: Send
     receive: Receive
     sends: str
     route: Route = to_all
+    broadcast: bool = True
 
     def recipients(self, party: Party) -> tuple[int, ...]:
         """The parties that `party` sends to."""

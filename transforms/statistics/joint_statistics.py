@@ -101,7 +101,9 @@ def _add_wide_shares(_party: Party, state: Arrays, inbox: Inbox, _randomness: Ra
     return {"x": reduce(add, (inbox.from_peer(peer, "x", mine) for peer in inbox.messages), mine)}
 
 
-_SHARE_SUMS = Round("share", _send_wide_shares, _add_wide_shares, sends="⟨s⟩_j, ⟨q⟩_j, uniform, to each P_j")
+_SHARE_SUMS = Round(
+    "share", _send_wide_shares, _add_wide_shares, sends="⟨s⟩_j, ⟨q⟩_j, uniform, to each P_j", broadcast=False
+)
 _OPEN_TOTALS = Round("reveal", send_share, _add_wide_shares, sends="Σ_i ⟨s_i⟩, Σ_i ⟨q_i⟩, to be opened")
 MOMENTS = Protocol("moments", (_SHARE_SUMS, _OPEN_TOTALS))
 """State: in "x", `moment_sums` of this party's rows (WORDS × 2 × d); out "x", those of all rows."""

@@ -21,7 +21,7 @@ a packed row. Of `threshold`: "largest.n" (R − 1) in, "largest.b" (a packed wo
 `ties` and `rank` the sums of other rows come as "largest.before" (1), by the numbers of shards, "largest.shard" (1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,6 +34,7 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.bit_injection import b2a
 from veilmeans.transforms.primitives.compare import Comparison, conjunction, sign
 from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
+from veilmeans.transforms.products.cross_product import filled_rows
 from veilmeans.transforms.rounds.protocol import Protocol, require, without
 
 PLANES, COUNTS, BELOW = "largest.x", "largest.n", "largest.b"
@@ -64,8 +65,8 @@ class Largest:
 
 # over rows
 def begin(values: str, party: Party, state: Arrays) -> Arrays:
-    """Set a and g before the first digit: all values may be among the largest; what fills the last words may not."""
-    rows = bits.pack(np.ones(state[values].size, np.uint8))
+    """Set a and g before the first digit: all rows may be among the largest; what fills shard and words up may not."""
+    rows = bits.first_lanes(filled_rows(state), state[values].size)
     nothing = np.zeros_like(rows)
     return {**state, _AT_LEAST: rows if party.first else nothing, _ABOVE: nothing}
 
@@ -175,10 +176,10 @@ def _rank_within_shard(_party: Party, state: Arrays) -> Arrays:
     return {**without(state, _BITS, _HOT), _RANK: ranks, COUNTS: counts}
 
 
-def counts_before(shards: int, state: Arrays) -> dict[int, Arrays]:
+def counts_before(shards: Iterable[int], state: Arrays) -> dict[int, Arrays]:
     """Cut a shard's counts by the shards whose ranks they add to: rows above T to all, ties to later ones."""
     shard, (tied, above) = int(state[SHARD][0]), np.split(require(state, COUNTS), 2)
-    return {later: {BEFORE: above + tied if shard < later else above} for later in range(shards)}
+    return {later: {BEFORE: above + tied if shard < later else above} for later in shards}
 
 
 def take_first(how: Largest, parties: int) -> Protocol:

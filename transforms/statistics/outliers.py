@@ -30,7 +30,7 @@ from veilmeans.transforms.primitives.bit_decomposition import BitDecomposition, 
 from veilmeans.transforms.primitives.bit_injection import b2a, select_by_bits
 from veilmeans.transforms.primitives.masked_opening import MaskedOpening, OpenedGroups, open_masked
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
-from veilmeans.transforms.products.cross_product import shape_from_state
+from veilmeans.transforms.products.cross_product import filled_rows, shape_from_state
 from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.protocol import Protocol, require, without
 from veilmeans.transforms.statistics.largest import (
@@ -137,7 +137,9 @@ def weigh(k: int) -> Protocol:
 
 
 def _weighed_planes(party: Party, state: Arrays) -> tuple[Arrays, Array]:
-    weight = state["outlier"] ^ (bits.ONES if party.first else np.uint64(0))
+    """The one-hot rows, and the weight: 1, but 0 of an outlier and of a row that fills the shard up."""
+    ones = bits.first_lanes(filled_rows(state), shape_from_state(state).rows)
+    weight = state["outlier"] ^ ones if party.first else state["outlier"]
     return state, np.concatenate([state["c"], weight[None]])
 
 

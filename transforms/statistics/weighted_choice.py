@@ -15,7 +15,7 @@ row i with S_i = v_0 + … + v_i > r·T / 2^31: exactly, without a division, as 
 Several choices, of independent weights, share all rounds: arrays have an axis of c choices.
 
 State of `draw`: out "r" (c). `limit`: in "r" and "sums" (shards × c), out "t" (c) and "before" (shards × c). `choose`:
-in "v" (c × n), "before" (c), "t", and "number", the shard's; out "hot" (n × c).
+in "v" (c × n), "before" (c), "t", "shape", and "number", the shard's; out "hot" (n × c).
 """
 
 from functools import partial
@@ -28,6 +28,7 @@ from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.bit_injection import b2a
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
+from veilmeans.transforms.products.cross_product import filled_rows
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Protocol, Round, Sent, require, without
 
@@ -49,10 +50,10 @@ def limit() -> Protocol:
     return multiply("r", "limit.total", "t").after(_add_up).then(_keep_limit).named("limit")
 
 
-def choose(shards: int, parties: int) -> Protocol:
-    """Choose a row for each choice; `shards`: the number of row shards."""
+def choose(last: int, parties: int) -> Protocol:
+    """Choose a row for each choice; `last`: the number of the last row shard."""
     comparison = Comparison("choose.x", _ABOVE, compare_bits=WEIGHT_BITS + _DRAWN_BITS + 1)
-    convert = Protocol("b2a", (b2a(_ABOVE, "choose.x", "choose.hot"),)).then(partial(_difference, shards))
+    convert = Protocol("b2a", (b2a(_ABOVE, "choose.x", "choose.hot"),)).then(partial(_difference, last))
     return (sign(comparison, parties).after(_subtract) + convert).named("choose")
 
 
@@ -85,10 +86,10 @@ def _subtract(_party: Party, state: Arrays) -> Arrays:
     return {**without(state, "v", "before", "t"), "choose.x": x}
 
 
-def _difference(shards: int, party: Party, state: Arrays) -> Arrays:
-    """b_i − b_{i−1}, where b of the very last row is 1."""
+def _difference(last: int, party: Party, state: Arrays) -> Arrays:
+    """b_i − b_{i−1}, where b of the very last row is 1, and of the padding after it."""
     above = require(state, "choose.hot").copy()
-    if int(state["number"][0]) == shards - 1:
-        above[:, -1] = int(party.first)
+    if int(state["number"][0]) == last:
+        above[:, filled_rows(state) :] = int(party.first)
     hot = above[:, 1:] - above[:, :-1]
     return {**without(state, "choose.hot", "choose.x", _ABOVE, "number"), "hot": np.ascontiguousarray(hot.T)}

@@ -77,12 +77,12 @@ def share_of_zero(keys: Sequence[bytes], hashes: IdHashes) -> Array:
 
 
 def id_tags(key: bytes, hashes: IdHashes) -> tuple[Array, Array]:
-    """80 bits of AES of each id's hash under a key: 64, and 16."""
+    """96 bits of AES of each id's hash under a key: 64, and 32. No two of 2^24 × 2^24 ids agree but by 2^-48."""
     ids = np.ascontiguousarray(hashes[:, :2])
     encrypted = encryption_buffer(len(ids))
     if len(ids):
         encrypt(key, ids, encrypted)
-    return encrypted[:-1, 0].copy(), encrypted[:-1, 1].astype(np.uint16)
+    return encrypted[:-1, 0].copy(), encrypted[:-1, 1].astype(np.uint32)
 
 
 def _encrypted_words(key: bytes, blocks: Blocks) -> Array:

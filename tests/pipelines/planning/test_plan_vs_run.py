@@ -29,13 +29,13 @@ from support.worlds import (
 from veilmeans.pipelines.cli.main import app
 from veilmeans.pipelines.planning.plan_vs_run import compare_with_run
 from veilmeans.schemas.errors import ConfigError, StorageError
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, EXPLAINED_CENTROIDS, OPERANDS, SCORES
+from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, EXPLAINED_CENTROIDS, OPERANDS, PROFILE, SCORES
 
 COUNTS = ("rounds", "messages", "bytes_sent", "bytes_received")
 JOB = {"clusters": 3, "max_iter": 2}
 PLUS_PLUS = {"init": {"method": "k-means++"}}
 ALL_RESULTS = {"assignments": BOTH, "centroids": BOTH, "inertia": NAMES[:1]}
-EXPLAINED = {"outliers": NAMES[:1], "explanations": NAMES[:1]}
+EXPLAINED = {"outliers": NAMES[:1], "explanations": NAMES[:1], "profiles": NAMES[1:2]}
 OUTLIERS = {"outliers": {"count": 3}, "reveal": {**ALL_RESULTS, "scores": BOTH, **EXPLAINED}}
 
 
@@ -130,7 +130,8 @@ def test_files_have_the_planned_sizes(trained: World) -> None:
         assert disk["store"] == size_of(store.all_corrections, store.all_ciphertexts)
         assert disk["operands"] == size_of(run.shares(OPERANDS))
         checkpoints = size_of(
-            run.checkpoints, *(run.shares(kind) for kind in (CENTROIDS, ASSIGNMENTS, SCORES, EXPLAINED_CENTROIDS))
+            run.checkpoints,
+            *(run.shares(kind) for kind in (CENTROIDS, ASSIGNMENTS, SCORES, EXPLAINED_CENTROIDS, PROFILE)),
         )
         assert checkpoints <= disk["checkpoints"] < checkpoints + 10_000
 

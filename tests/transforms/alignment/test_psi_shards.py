@@ -1,7 +1,7 @@
 """Shards of a private set intersection, two and more parties in memory: what is found, and what messages show."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -95,6 +95,25 @@ def test_a_retry_sends_the_same_bytes_and_another_job_others() -> None:
     message = np.arange(world.shape.store(0).size, dtype=np.uint64)
     assert (world.sides[1].program(one[0], message) == world.sides[1].program(one[0], message)).all()
     assert (id_hashes([7], world.nonce) != id_hashes([7], other.nonce)).all()
+
+
+def test_no_key_or_mask_is_used_in_two_shards_or_jobs() -> None:
+    """An OPRF's hash, the extension's randomness and free entries differ by shard, by member and by job."""
+    sets = [list(range(40)), list(range(20, 70)), list(range(10, 60))]
+    world, other = World(sets), World(sets)
+    leaders = [world.sides[0], replace(world.sides[0], shard=1), other.sides[0]]
+    members = [world.sides[1], world.sides[2], replace(world.sides[1], shard=1), other.sides[1]]
+    hash_keys = {side.oprf(member).hash_key for side in leaders for member in (1, 2)}
+    assert len(hash_keys) == 6
+    base = even_blocks(b"x" * 32)
+    assert len({side.extend(base)[1].tobytes() for side in members}) == len(members)
+    message = np.zeros(world.shape.store(0).size, np.uint64)
+    b = np.zeros((world.shape.store(0).size, 2), np.uint64)
+    assert len({side.program(b, message).tobytes() for side in members}) == len(members)
+    assert (
+        len({world.sides[i].keys.shared(j, label) for i, j in ((0, 1), (0, 2), (1, 2)) for label in ("zero", "tags")})
+        == 6
+    )
 
 
 def test_a_reader_of_all_messages_with_a_dictionary_learns_nothing() -> None:

@@ -40,6 +40,8 @@ LAYOUTS = {
     "vertical, three parties": vertical(9, (1, 1, 2), 4),
     "horizontal": horizontal((5, 4), 3, 4),
     "horizontal, three parties": horizontal((4, 1, 3), 2, 3),
+    "a store for more rows": replace(vertical(9, (2, 3), 8), capacity=(40, 40)),
+    "horizontal, a store for more rows": replace(horizontal((5, 4), 3, 4), capacity=(12, 7)),
 }
 
 
@@ -93,8 +95,8 @@ def check(kmeans: KMeansSteps, rows: Real, centroids: Real, named: int) -> None:
     x, mu = (ring.decode(fixed.encode(values)) for values in (rows, centroids))
     squares: Integers = (x - mu[found.labels]) ** 2
     first = 0
-    for shard, row_shard in enumerate(layout.row_shards()):
-        here = slice(first, first := first + row_shard.shape.rows)
+    for row_shard in layout.row_shards():
+        shard, here = row_shard.number, slice(first, first := first + row_shard.rows)
         for party in range(layout.parties):
             if party >= named or row_shard.owner not in (None, party):
                 assert shard not in found.rows[party]
@@ -114,7 +116,7 @@ def check(kmeans: KMeansSteps, rows: Real, centroids: Real, named: int) -> None:
             else:
                 assert "score" not in opened
     for party in range(layout.parties):
-        own_rows = np.concatenate([np.full(s.shape.rows, s.owner in (None, party)) for s in layout.row_shards()])
+        own_rows = np.concatenate([np.full(s.rows, s.owner in (None, party)) for s in layout.row_shards()])
         has = np.isin(np.arange(kmeans.k), found.labels[found.outliers & own_rows])
         if party < named:
             expected = np.where(has[:, None], mu[:, layout.own_columns(party)], 0)

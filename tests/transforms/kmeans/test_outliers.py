@@ -29,6 +29,7 @@ from veilmeans.schemas.kmeans_config import CipherConfig, OutliersConfig, Predic
 from veilmeans.schemas.layout import Layout
 from veilmeans.transforms.kmeans.iteration import find_outliers
 from veilmeans.transforms.kmeans.steps import KMeansSteps
+from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.statistics.outliers import Outliers, choose_digit_bits
 
 Flags = NDArray[np.bool_]
@@ -67,13 +68,14 @@ def search(kmeans: KMeansSteps, scores: Integers) -> Flags:
     with parties_in_step(kmeans, np.zeros((layout.total_rows, layout.total_features)), 1) as run:
         states: dict[int, list[Arrays]] = {}
         first = 0
-        for shard, row_shard in enumerate(layout.row_shards()):
-            here = slice(first, first := first + row_shard.shape.rows)
-            states[shard] = [{"score": share[here]} for share in shares]
+        for row_shard in layout.row_shards():
+            here = slice(first, first := first + row_shard.rows)
+            shape = shape_to_state(row_shard.shape, row_shard.padding)
+            states[row_shard.number] = [{"score": share[here], **shape} for share in shares]
         assert kmeans.outliers is not None
         found = find_outliers(kmeans.outliers, kmeans, run, states)
         packed = [np.bitwise_xor.reduce([state["outlier"] for state in found[shard]]) for shard in sorted(found)]
-        sizes = [each.shape.rows for each in layout.row_shards()]
+        sizes = [each.rows for each in layout.row_shards()]
         return np.concatenate([bits.unpack(*each) for each in zip(packed, sizes, strict=True)]).astype(bool)
 
 

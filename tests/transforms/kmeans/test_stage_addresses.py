@@ -34,6 +34,12 @@ JOBS = {
     "vertical, explained outliers": kmeans_for(
         vertical(9, (2, 3), 4), 3, products="beaver", outliers=OutliersConfig(count=1), reveal=EXPLAINED
     ),
+    "vertical, profiles, he": kmeans_for(
+        vertical(9, (2, 3), 4), 3, products="he", reveal=RevealConfig(profiles=("shop",))
+    ),
+    "horizontal, profiles, three parties, k = 1": kmeans_for(
+        horizontal((3, 2, 1), 2, 4), 1, products="beaver", reveal=RevealConfig(profiles=("payco", "bank"))
+    ),
     "vertical, k-means++, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he", init=PLUS_PLUS),
     "horizontal, k-means++, three parties, k = 2, two starts": kmeans_for(
         horizontal((3, 2, 1), 2, 4), 2, init=PLUS_PLUS, starts=2

@@ -46,6 +46,8 @@ LAYOUTS = {
     "horizontal": horizontal((20, 50), 5, 33),
     "vertical, three parties": vertical(70, (1, 2, 2), 100),
     "horizontal, three parties": horizontal((64, 1, 5), 5, 64),
+    "vertical, for more rows": replace(vertical(70, (2, 3), 40), capacity=(150, 150)),
+    "horizontal, for more rows": replace(horizontal((20, 50), 5, 33), capacity=(34, 70)),
 }
 
 

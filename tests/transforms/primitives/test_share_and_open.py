@@ -16,8 +16,8 @@ from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.primitives.multiply import MULTIPLY
-from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
-from veilmeans.transforms.rounds.protocol import Inbox, Protocol
+from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE, commit_first
+from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Sent
 from veilmeans.transforms.rounds.trace import ShapeRecorder
 
 RUNS, ROWS = 10, 240
@@ -96,3 +96,43 @@ def test_a_message_of_wrong_shape_or_type_is_refused_and_its_sender_named(
     round_.receive(party, state, Inbox(party, {1: good, 2: good}), ShapeRecorder())
     with pytest.raises(RefusedError, match="bank"):
         round_.receive(party, state, Inbox(party, {1: good, 2: wrong}), ShapeRecorder())
+
+
+# openings that are committed to
+COMMITTED = Protocol("opening", commit_first(OPEN.rounds[0]))
+
+
+@FEW
+@given(st.lists(words, max_size=8), st.integers(2, 4))
+def test_a_committed_opening_gives_the_value_to_all(tmp_path: Path, values: list[int], parties: int) -> None:
+    states, _ = run_parties(COMMITTED, share_states({"x": np.array(values, ring.DTYPE)}, parties), tmp_path)
+    assert [state[0]["x"].tolist() for state in states] == [values] * parties
+    assert all(set(state[0]) == {"x"} for state in states)
+
+
+def test_a_commitment_hides_the_share(tmp_path: Path) -> None:
+    """Whoever knows that a share is one of two could hash both: without the nonce it would find which."""
+    sent = message_arrays(COMMITTED, [{0: {"x": np.full(ROWS, 3, ring.DTYPE)}} for _ in range(2)], tmp_path, RUNS)
+    commitments = [arrays for which, arrays in sent.items() if "commit.to" in str(which)]
+    assert len(commitments) == 2
+    for arrays in commitments:
+        assert len({array.tobytes() for array in arrays}) == RUNS
+
+
+class _Nonces:
+    def uniform(self, label: str, shape: tuple[int, ...]) -> ring.Ring:
+        return np.full(shape, 1 + int(label[-1]), ring.DTYPE)
+
+
+def test_a_party_cannot_open_another_share_than_it_has_committed_to() -> None:
+    """The second party waits for the first one's share and then wants the sum to be 5."""
+    first, second = (Party(i, NAMES[:2]) for i in range(2))
+    commit, opening = COMMITTED.rounds
+    states = [{"x": np.array([value], ring.DTYPE)} for value in (1, 2)]
+    sent = [commit.send(party, state, _Nonces()) for party, state in zip((first, second), states, strict=True)]
+    state = commit.receive(first, sent[0].state, Inbox(first, {1: sent[1].message}), _Nonces())
+    honest = opening.send(second, sent[1].state, _Nonces())
+    assert opening.receive(first, state, Inbox(first, {1: honest.message}), _Nonces())["x"].tolist() == [3]
+    chosen = Sent(honest.state, {**honest.message, "x": np.array([4], ring.DTYPE)})
+    with pytest.raises(RefusedError, match=f"{NAMES[1]} opened another share than the one that it had committed to"):
+        opening.receive(first, state, Inbox(first, {1: chosen.message}), _Nonces())

@@ -58,11 +58,11 @@ def to_earlier_parties(sender: int, parties: int) -> tuple[int, ...]:
             [{"from1": 1, "from2": 2}, {"from2": 2}, {}],
         ),
         (
-            Round("r", send_both_indices, keep_inbox, "x", to_earlier_parties),
+            Round("r", send_both_indices, keep_inbox, "x", to_earlier_parties, broadcast=False),
             [{"from1": 10, "from2": 20}, {"from2": 21}, {}],
         ),
         (
-            Round("r", send_both_indices, keep_inbox, "x"),
+            Round("r", send_both_indices, keep_inbox, "x", broadcast=False),
             [{"from1": 10, "from2": 20}, {"from0": 1, "from2": 21}, {"from0": 2, "from1": 12}],
         ),
     ],

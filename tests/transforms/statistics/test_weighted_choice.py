@@ -13,6 +13,8 @@ from support.parties import make_shares
 from support.primitive_checks import FEW, parties, run_on_shares
 from support.transcripts import InStepRun, seeds_of
 from veilmeans.crypto import ring
+from veilmeans.schemas.layout import ShardShape
+from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.statistics.weighted_choice import choose, draw, limit
 
 MOST = 2**31 - 1
@@ -44,7 +46,7 @@ def test_the_row_is_that_of_the_inverse_cdf(
     before, t = ends.total("before"), ends.total("t")
     hot = []
     for number, part in enumerate(parts):
-        protocol = choose(len(parts), parties)
+        protocol = choose(len(parts) - 1, parties)
         runs = InStepRun(
             protocol, shared_with_number(parties, number, v=part, before=before[number], t=t), seeds_of(number, parties)
         )
@@ -57,7 +59,8 @@ def test_the_row_is_that_of_the_inverse_cdf(
 
 def shared_with_number(parties: int, number: int, **values: ring.Ring) -> list[dict[str, np.ndarray]]:
     shares = {name: make_shares(value, parties, seed=3) for name, value in values.items()}
-    return [{"number": np.array([number]), **{name: each[i] for name, each in shares.items()}} for i in range(parties)]
+    about = {"number": np.array([number]), **shape_to_state(ShardShape(values["v"].shape[1]))}
+    return [{**about, **{name: each[i] for name, each in shares.items()}} for i in range(parties)]
 
 
 @settings(max_examples=10, deadline=None)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import gammaln
 
 from support.id_sets import id_hashes
 from veilmeans.crypto.ot.blocks import uniform_blocks
@@ -67,3 +68,26 @@ def test_the_vector_looks_the_same_for_every_set_of_ids_and_every_number_of_them
         ones = np.unpackbits(store.view(np.uint8)).mean()
         assert abs(ones - 0.5) < 6 * 0.5 / np.sqrt(64 * shape.size)
         assert len(np.unique(store)) == shape.size
+
+
+def log2_failure(shape: OkvsShape) -> float:
+    """An upper bound of log2 Pr[the rows of a full store are dependent] ≤ 2^-64 · Σ_k C(n, k)·p_k³.
+
+    k rows add up to 0 if each of the three segments has an even number of them everywhere, p_k each, and their dense
+    bits do. k!·[x^k] cosh(x)^m / m^k = p_k ≤ k!·cosh(x)^m / (x·m)^k for every x > 0; the least has x·tanh(x) = k/m.
+    """
+    n, m = shape.rows, shape.segment
+    k = np.arange(2.0, n + 1, 2)
+    low, high = np.zeros(len(k)), np.full(len(k), 10.0)
+    for _ in range(60):
+        x = (low + high) / 2
+        small = x * np.tanh(x) < k / m
+        low, high = np.where(small, x, low), np.where(small, high, x)
+    log_p = np.minimum(gammaln(k + 1) + m * np.log(np.cosh(x)) - k * np.log(x * m), 0)
+    log_sets = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return float(np.logaddexp.reduce(log_sets + 3 * log_p) / np.log(2) - okvs.DENSE)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 10, 60, 1_000, 20_000, 1 << 17, 1 << 19])
+def test_full_stores_of_all_sizes_fail_with_a_chance_far_below_2_to_the_minus_40(rows: int) -> None:
+    assert log2_failure(OkvsShape(rows)) < -64

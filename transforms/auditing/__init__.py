@@ -1,0 +1,1 @@
+"""Signed transcripts, echoes of broadcasts, and the replay of a run."""
