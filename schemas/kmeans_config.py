@@ -309,6 +309,9 @@ class KMeansConfig(ConfigSection):
     comparisons (few bytes), or auto, by clusters, rows and link"""
     outliers: OutliersConfig | None = None
     """none: no outliers are found; else, after training or in a prediction, the rows farthest from their centroids"""
+    profile_minimum: Annotated[int, AGREED_IN_TRAINING] = Field(10, ge=1)
+    """reveal.profiles: of clusters with fewer rows only the size is opened, no mean, spread or rate; where these have
+    fewer rows together, the next larger cluster's are hidden, too, which all rows' would otherwise reveal; 1: none"""
     reveal: RevealConfig = RevealConfig()
     predict: PredictConfig | None = None
     """none: this job trains; else it assigns new rows to the clusters of a trained model"""

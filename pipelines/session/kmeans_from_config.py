@@ -103,7 +103,7 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     predicts, seeding = job.predict is not None, _seeding(config, own, chosen or requested_engines(config))
     about = own, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
     steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, own))
-    steps = replace(steps, explanations=_explanations(job, own), profiles=_profiles(config, own.at_capacity()))
+    steps = replace(steps, explanations=_explanations(job, own), profiles=_profiles(config, own))
     if job.trained_starts == 1:
         return steps
     one = replace(he_bounds(config), k=job.clusters, starts=1)
@@ -215,11 +215,12 @@ def _profiles(config: JobConfig, layout: Layout) -> Profiles | None:
     if not job.reveal.profiles:
         return None
     bound = max(1.0, *map(abs, job.normalise.interval))
-    square_bits = min(2 * FRACTION_BITS, int(_ROOM - _log2(layout.total_rows, bound, bound)))
+    square_bits = min(2 * FRACTION_BITS, int(_ROOM - _log2(layout.at_capacity().total_rows, bound, bound)))
     if square_bits < FRACTION_BITS:
         raise ConfigError("sums of squares of so many rows do not fit in 64 bits: leave out kmeans.reveal.profiles")
     recipients = tuple(sorted(map(config.parties.index, job.reveal.profiles)))
-    return Profiles(layout, job.clusters, recipients, square_bits)
+    least = min(job.profile_minimum, layout.total_rows)
+    return Profiles(layout.at_capacity(), job.clusters, recipients, square_bits, least)
 
 
 def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:

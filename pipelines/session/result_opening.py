@@ -238,7 +238,7 @@ def _reveal_profiles(finished: FinishedRun, policy: RevealPolicy, store: Checkpo
     opened, costs = run_on_one_element(job, partial(open_profiles, policy, profile))
     if config.me.index not in policy.profiles:
         return costs, None
-    summary = summarise(opened, profiles_of(job.steps).square_bits)
+    summary = summarise(opened, profiles_of(job.steps).square_bits, profiles_of(job.steps).least)
     _refuse_unless(summary.possible(policy.layout.total_rows), config, "profiles")
     labelled = config.kmeans_with_data.label
     return costs, write_profiles(

@@ -118,6 +118,7 @@ MARKS = {
     "kmeans.drop_bits": RUNS,
     "kmeans.assignment": RUNS,
     "kmeans.outliers": "",
+    "kmeans.profile_minimum": "train",
     "kmeans.outliers.count": RUNS,
     "kmeans.outliers.fraction": RUNS,
     "kmeans.outliers.during_training": "train",

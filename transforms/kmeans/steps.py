@@ -23,6 +23,7 @@ from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.statistics.profiles import Profiles
+from veilmeans.transforms.statistics.small_clusters import SmallClusters
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,16 @@ class KMeansSteps:
 
     def profile(self, profiles: Profiles) -> Step:
         return Step(self._named(profiles.rows()), "⟨n⟩, ⟨CᵀP⟩, P: values, squares and labels of those who get profiles")
+
+    @property
+    def small_clusters(self) -> SmallClusters | None:
+        """The clusters whose sums are not opened in profiles, if they may be fewer than all."""
+        if self.profiles is None or self.k == 1 or self.profiles.least == 1:
+            return None
+        return SmallClusters(self.k, self.profiles.least, self.centroid_update.count_bits)
+
+    def hide(self, small: SmallClusters) -> Step:
+        return Step(self._named(small.hide(self.layout.parties)), "⟨CᵀP⟩, 0 of clusters with few rows")
 
     @property
     def update(self) -> Step:
