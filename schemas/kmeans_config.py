@@ -303,7 +303,8 @@ class KMeansConfig(ConfigSection):
     """party -> public facts about its matrix"""
     cipher: CipherConfig = CipherConfig()
     drop_bits: Annotated[Annotated[int, Field(ge=0, le=32)] | None, AGREED_IN_RUNS] = None
-    """low bits of distances that comparisons ignore; default: as many as make them 32 bits wide"""
+    """low bits of distances that comparisons ignore; default: in iterations as many as make them 32 bits wide, in the
+    final assignment and in predictions none, so that both find the same clusters"""
     assignment: Annotated[Literal["auto", "pairs", "tree"], AGREED_IN_RUNS] = "auto"
     """how the nearest centroid is found: all pairs of distances at once (few rounds, up to 8 clusters), a tree of
     comparisons (few bytes), or auto, by clusters, rows and link"""

@@ -95,6 +95,8 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
         results["explanations"] += "; the outliers’ squared distances to their centroids, in normalised units"
     rows = "of all parties’ rows in it" if job.layout == "horizontal" else "of its rows"
     results["profiles"] = f"size of each cluster; mean and spread {rows}, {_columns_of(job)}, and of its own label"
+    if job.profile_minimum > 1:
+        results["profiles"] += f", unless it has fewer than {job.profile_minimum:,} rows"
     results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"
     return [

@@ -31,10 +31,11 @@ class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
     `predicts`: rows are only assigned. `seeding`: the first centroids are chosen by k-means++. `final_assignment`: rows
-    are assigned once more after the last iteration. `prefix`: of the steps' names, where one runs in iterations and
-    after them (`last`). `starts`: their iterations run in the same messages, and the best is chosen after the last one;
-    `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps or of a prediction;
-    `outliers`: how they are found there; `explanations`: how they are explained. `profiles`: of the final clusters.
+    are assigned once more after the last iteration, as `last_assignment` says. `prefix`: of the steps' names, where one
+    runs in iterations and after them (`last`). `starts`: their iterations run in the same messages, and the best is
+    chosen after the last one; `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps
+    or of a prediction; `outliers`: how they are found there; `explanations`: how they are explained. `profiles`: of the
+    final clusters.
     """
 
     layout: Layout
@@ -49,6 +50,7 @@ class KMeansSteps:
     prefix: str = ""
     starts: int = 1
     last_engines: EngineParameters | None = None
+    last_assignment: Argmin | None = None
     scores: bool = False
     outliers: Outliers | None = None
     explanations: Explanations | None = None
@@ -63,7 +65,10 @@ class KMeansSteps:
     def last(self) -> "KMeansSteps":
         """The steps after the last iteration, under names of their own."""
         update, engines = replace(self.centroid_update, tol=0), self.last_engines or self.engines
-        return replace(self, prefix="last-", centroid_update=update, starts=1, engines=engines)
+        assignment = self.last_assignment or self.assignment
+        return replace(
+            self, prefix="last-", assignment=assignment, centroid_update=update, starts=1, engines=engines
+        )
 
     def _named(self, protocol: Protocol) -> Protocol:
         return protocol.named(f"{self.prefix}{protocol.name}")
