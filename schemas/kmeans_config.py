@@ -226,7 +226,7 @@ class AlignConfig(ConfigSection):
     Each party learns which of its own ids are common, how many, and how many ids every party has; nothing else.
     """
 
-    name: Annotated[Name, Field(max_length=74)] | None = None
+    name: Annotated[Annotated[Name, Field(max_length=74)] | None, AGREED_IN_ALIGNMENT] = None
     """the alignment's name; runs with the same name use the same aligned rows; a new one for new data; default: the
     run's name"""
     reveal: Annotated[Literal["ids", "size"], AGREED_IN_ALIGNMENT] = "ids"

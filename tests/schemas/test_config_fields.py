@@ -72,7 +72,7 @@ MARKS = {
     "triples.rows": "offline train predict",
     "triples.provider": "offline train predict",
     "align": "",
-    "align.name": "",
+    "align.name": "align",
     "align.reveal": "align",
     "align.case": "align",
     "align.duplicates": "",
