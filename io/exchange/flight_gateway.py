@@ -27,10 +27,9 @@ import pyarrow.flight as flight
 from tenacity import wait_fixed
 
 from veilmeans.crypto.certificates import Identity
-from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
+from veilmeans.io.exchange.exchange import HANDSHAKE, check_size, poll
 from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
 from veilmeans.io.exchange.inbox import UNEXPECTED, IncomingMessage, MessageStore
-from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
 from veilmeans.schemas.message import Header, MessageKey
