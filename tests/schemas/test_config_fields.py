@@ -213,6 +213,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
         "kmeans.max_iter",
         "kmeans.tol",
         "kmeans.starts",
+        "kmeans.profile_minimum",
         "kmeans.final_assignment",
     } | {f"kmeans.init.{name}" for name in ("method", "seed", "indices")}
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]

@@ -66,9 +66,7 @@ class KMeansSteps:
         """The steps after the last iteration, under names of their own."""
         update, engines = replace(self.centroid_update, tol=0), self.last_engines or self.engines
         assignment = self.last_assignment or self.assignment
-        return replace(
-            self, prefix="last-", assignment=assignment, centroid_update=update, starts=1, engines=engines
-        )
+        return replace(self, prefix="last-", assignment=assignment, centroid_update=update, starts=1, engines=engines)
 
     def _named(self, protocol: Protocol) -> Protocol:
         return protocol.named(f"{self.prefix}{protocol.name}")
