@@ -103,14 +103,41 @@ def test_no_common_row_ends_in_one_sentence(tmp_path: Path) -> None:
         run_train(world["shop"])  # as often as it is run, and nobody need be there
 
 
-@pytest.mark.parametrize("parties", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_clusters_are_those_of_the_joined_table(tmp_path: Path, parties: int) -> None:
-    sets = [shuffled(range(0, 80), 1), shuffled(range(20, 100), 2), shuffled(range(10, 90), 3)][:parties]
-    world = world_of(tmp_path, sets)
+@pytest.mark.parametrize(
+    ("parties", "common"), [(2, 4), (2, 200), (2, 400), pytest.param(3, 200, marks=pytest.mark.slow)]
+)
+def test_clusters_are_those_of_the_joined_table(tmp_path: Path, parties: int, common: int) -> None:
+    """1 %, half and all of 400 rows are common."""
+    sets = [shuffled(range(400), 1), shuffled(range(400 - common, 800 - common), 2), shuffled(range(800), 3)][:parties]
+    world = world_of(tmp_path, sets).altered(beam={"rows_per_shard": 150})
+    align_and_train(world)
+    assert set(aligned_ids(world, "payco")) == set.intersection(*map(set, sets))
+    check_joined(world, parties)
+
+
+def test_rows_without_an_id_or_with_one_that_is_taken_are_left_out(tmp_path: Path) -> None:
+    """Their values are far from all others: if they counted, scale and clusters would be other ones."""
+    world = world_of(tmp_path, [shuffled(range(60), 1), shuffled(range(20, 80), 2)])
+    table = pq.read_table(world.data("payco"))
+    wrong = [*table.column("id").to_pylist()[:3], None, "", " c25 "]
+    spoilt = pa.table({"id": pa.array(wrong), "x": np.full(6, 9.0), "y": np.full(6, -9.0)})
+    pq.write_table(pa.concat_tables([table, spoilt]), world.data("payco"))
+    with pytest.raises(InputError, match=r"row 64, column 'id': the id is missing, here and in all in 2 of 66 rows"):
+        run_align(world["payco"])
+    dropping = world.altered("payco", align={"missing": "drop"})
+    with pytest.raises(InputError, match=r"4 of 66 rows repeat the id of an earlier row, row 61 the first"):
+        run_align(dropping["payco"])
+    world = world.altered("payco", align={"missing": "drop", "duplicates": "first"})
+    align_and_train(world)
+    assert set(aligned_ids(world, "payco")) == set(range(20, 60))
+    check_joined(world, 2)
+
+
+def align_and_train(world: World) -> None:
+    """Align, deal a store for the rows that are common, and train."""
     run_in_threads(run_align, world.configs)
     deal_stores(World(world.folder, {name: with_alignment(config) for name, config in world.configs.items()}))
     world.train()
-    check_joined(world, parties)
 
 
 def test_a_store_for_a_capacity_comes_before_the_alignment(tmp_path: Path) -> None:
