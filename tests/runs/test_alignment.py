@@ -21,10 +21,12 @@ from support.worlds import (
     run_in_threads,
     under_strikes,
 )
+from veilmeans.crypto.ot.psi.id_hash import IdHashes, hash_texts, hash_under_key
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.align import describe, run_align, run_count
 from veilmeans.pipelines.session.aligned_config import Alignment, load_alignment, with_alignment
 from veilmeans.pipelines.train import run_train
+from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.errors import ConfigError, HandshakeError, InputError
 from veilmeans.transforms.alignment import align_passes, alignment_shape
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
@@ -216,6 +218,38 @@ def test_counting_comes_before_matching_and_both_must_want_it(tmp_path: Path) ->
             {"payco": partial(run_count, counting["payco"]), "shop": partial(run_align, world["shop"])},
         )
     assert [each.rows for each in run_in_threads(run_align, world.configs)] == [25, 25]
+
+
+def test_a_third_party_with_a_dictionary_finds_no_id_in_the_traffic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads every message of a run, and knows all ids and even the job's key: no word of a hash is there."""
+    sent: list[bytes] = []
+    keyed: list[np.ndarray] = []
+
+    def recorded(arrays: Arrays) -> pa.Buffer:
+        sent.append(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays.values()))
+        return to_stream(arrays)
+
+    def hashed(key: bytes, hashes: IdHashes) -> IdHashes:
+        keyed.append(hash_under_key(key, hashes))
+        return keyed[-1]
+
+    monkeypatch.setattr("veilmeans.io.exchange.exchange.to_stream", recorded)
+    monkeypatch.setattr(align_passes, "hash_under_key", hashed)
+    world = world_of(tmp_path, [shuffled(range(300), 1), shuffled(range(150, 450), 2)])
+    assert [each.rows for each in run_in_threads(run_align, world.configs)] == [150, 150]
+    dictionary = np.concatenate(keyed)
+    assert len(np.unique(dictionary[:, 0])) == 450
+    texts = [f"c{each}".encode() for each in range(100, 450)]
+    plain = hash_texts(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)]))
+    words = {word for hashes in (dictionary, plain) for word in hashes.ravel().tolist()}
+    assert sum(map(len, sent)) > 50_000
+    for content in sent:
+        found = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
+        assert not words & set(found.tolist())
+    spoilt = np.frombuffer(sent[0] + bytes(-len(sent[0]) % 8) + plain[7].tobytes(), np.uint64)
+    assert words & set(spoilt.tolist())  # a hash that is sent would be found
 
 
 STRIKES = {
