@@ -159,7 +159,8 @@ class PartyUnderFire:
             self.kills += 1
             self.start()
         elif code:
-            raise SystemExit(f"{self.command} of {self.file} ended with {code}: {log_of(self.file).read_text()[-1500:]}")
+            output = log_of(self.file).read_text()[-1500:]
+            raise SystemExit(f"{self.command} of {self.file} ended with {code}: {output}")
         else:
             self.ended = True
 
@@ -233,7 +234,7 @@ def strike(before: Path, command: str, quota: int, drawn: random.Random) -> tupl
 
 def experiment(folder: Path, kills: int, seed: int) -> Iterator[tuple[str, str, int, int]]:
     """Yield the kills and the copies of each command, over each exchange."""
-    drawn = random.Random(seed)
+    drawn = random.Random(seed)  # noqa: S311 (moments of kills)
     quota = -(-kills // (len(EXCHANGES) * len(COMMANDS)))
     for kind in EXCHANGES:
         world = folder / kind

@@ -1,6 +1,6 @@
-"""A training of two parties while somebody disturbs payco's gateway: does it end right, and how much longer does it take?
+"""Disturb payco's gateway while two parties train: does the run end right, and how much longer does it take?
 
-  idle connections    1,200 TCP connections of a stranger without a certificate, opened again a second after they are closed
+  idle connections    1,200 TCP connections of a stranger without a certificate; closed ones are opened again
   half-open streams   600 streams under shop's certificate that begin a call and send nothing more
   strange messages    10,000 messages of one byte, of runs that nobody has begun, under shop's certificate
   resent messages     shop sends everything twice, and all messages of an iteration once more in the next
@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -213,7 +212,7 @@ def _compared(what: str, longer: float, same: bool) -> list[Figure]:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--resend", type=Path, help="be a party that sends everything twice, with this configuration")
+    arguments.add_argument("--resend", type=Path, help="be the party of this configuration that sends everything twice")
     chosen = arguments.parse_args()
     if chosen.resend is not None:
         resend_everything()

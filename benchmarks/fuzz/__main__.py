@@ -58,7 +58,6 @@ class Fuzzer:
             right, read = self.target.make(Path(place), stack)
             for each in right:
                 _right_input(read, each)
-            _limit_memory()
             before, end = _peak(), time.monotonic() + seconds
             while time.monotonic() < end:
                 self.number += 1
@@ -129,6 +128,7 @@ def fuzz(target: Target, keep: Path, number: int, seconds: float, answer: Connec
     """Be a target's process: send how many inputs were tried, and a finding or None."""
     signal.signal(signal.SIGALRM, _hang)
     logging.disable()  # refusals are logged
+    _limit_memory()
     fuzzer = Fuzzer(target, keep, number)
     finding = fuzzer.run(seconds)
     answer.send((fuzzer.tried, finding))

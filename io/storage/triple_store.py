@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from veilmeans.crypto import prg
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, write_json
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json, write_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
@@ -71,7 +71,7 @@ class TripleStore:
         if not file.exists():
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            content = json.loads(file.read_text())
+            content = parse_json(file.read_text())
             tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
@@ -145,7 +145,7 @@ class TripleStore:
 
     def _read_claim(self, file: Path) -> dict[str, str]:
         try:
-            claim = json.loads(file.read_text())
+            claim = parse_json(file.read_text())
             return {"run": str(claim["run"]), "binding": str(claim["binding"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise StorageError(
