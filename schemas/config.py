@@ -446,6 +446,8 @@ def parse_config(text: str, file: Path) -> JobConfig:
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
         raise ConfigError(f"{file} is not YAML{line}") from None
+    except (ValueError, RecursionError) as error:  # a date that is none, lists in lists in lists
+        raise ConfigError(f"{file} cannot be read as YAML ({type(error).__name__})") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{file} must be a mapping of fields, such as `veilmeans init` writes")
     try:

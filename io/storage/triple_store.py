@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from veilmeans.crypto import prg
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json
 from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
@@ -72,7 +72,7 @@ class TripleStore:
         if not is_complete(folder):
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            content = json.loads(read_file_text(file))
+            content = parse_json(read_file_text(file))
             tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
@@ -148,7 +148,7 @@ class TripleStore:
 
     def _read_claim(self, file: Path) -> dict[str, str]:
         try:
-            claim = json.loads(file.read_text())
+            claim = parse_json(file.read_text())
             return {"run": str(claim["run"]), "binding": str(claim["binding"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise StorageError(

@@ -1,4 +1,4 @@
-"""Connections that the guard of a gateway closes: strangers that say nothing, or are too many, and parts without end."""
+"""Connections that the guard of a gateway closes: strangers that are idle or too many, parts without end."""
 
 import socket
 from collections.abc import Iterator
