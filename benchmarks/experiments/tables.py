@@ -160,7 +160,7 @@ def _other_numbers(q1: Q1) -> TextTable:
 
 
 def q2_tables(results: Values) -> Iterator[TextTable]:
-    """S1, S2, S3: online measured, offline counted."""
+    """S1, S2, S3: online and offline."""
     found = {key[0]: values for key, values in parts_by(results, "provider").items()}
     for provider, values in sorted(found.items(), reverse=True):
         names = ("online_s", "online_mb", "offline_s", "offline_mb")
@@ -192,9 +192,9 @@ def q4_tables(results: Values) -> Iterator[TextTable]:
     by_columns, anew = q4_by_columns(results), dense_masked_anew(results)
     rows = []
     for columns in sorted(by_columns["he"]):
-        sparse, dense = by_columns["he"][columns], by_columns["beaver"][columns]
-        gain = Cell(ratio(dense.seconds, sparse.seconds), sparse.scaled or dense.scaled)
-        rows.append([f"{2 * columns}", _point(sparse), _point(dense), str(gain), _point(anew[columns])])
+        sparse, other = by_columns["he"][columns], by_columns["beaver"][columns]
+        gain = Cell(ratio(other.seconds, sparse.seconds), sparse.scaled or other.scaled)
+        rows.append([f"{2 * columns}", _point(sparse), _point(other), str(gain), _point(anew[columns])])
     head = ["d", "sparse (`he`)", "dense (`beaver`)", "dense ÷ sparse, s", "dense, X masked in each iteration†"]
     yield TextTable(f"(a) n = {ROWS_WANTED[0]:,}, 20 % zeros", head, rows)
     by_zeros = q4_by_zeros(results)
