@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.experiments.partial_stores import costs_of_distance, costs_of_phase, with_operand
 from benchmarks.experiments.parts import Part, Values
-from benchmarks.experiments.sparse_scaling import BY_COLUMNS_ZEROS, BY_ZEROS_COLUMNS
+from benchmarks.experiments.sparse_scaling import BY_COLUMNS_ZEROS, BY_ZEROS_COLUMNS, WIDE_COLUMNS, WIDE_ZEROS
 from benchmarks.experiments.unvectorised import Products, measure_products
 from benchmarks.fraud import data_sets, run_once
 from benchmarks.kmeans_runs import PARTIES, Shape, finished_run, measure, opened_centroids
@@ -49,6 +49,7 @@ class Sizes:
     q4_columns: tuple[int, ...] = (1, 4, 16, 64)
     """Columns of each party: d is twice as many."""
     q4_zeros: tuple[float, ...] = (0, 0.5, 0.9, 0.99)
+    q4_wide_rows: int = 4_096
     q4_whole: tuple[tuple[str, float, int, int], ...] = ()
     """Engine, zeros, columns and rows of what is run in the paper's size."""
     q5_runs: int = 10
@@ -68,6 +69,7 @@ TINY = Sizes(
     q4_rows=(256, 512),
     q4_columns=(1, 64),
     q4_zeros=(0.99,),
+    q4_wide_rows=128,
     q4_whole=(("he", 0.99, 64, 1_024),),
     q5_runs=1,
 )
@@ -125,7 +127,9 @@ def q4(sizes: Sizes) -> Iterator[Part]:
     """The distance step over a WAN with and without the sparse engine: by columns, and by zeros and rows."""
     kinds = [(engine, BY_COLUMNS_ZEROS, columns) for engine in ENGINES for columns in sizes.q4_columns]
     kinds += [("he", zeros, BY_ZEROS_COLUMNS) for zeros in sizes.q4_zeros]
-    runs = [*((*kind, rows) for kind in kinds for rows in sizes.q4_rows), *sizes.q4_whole]
+    runs = [(*kind, rows) for kind in kinds for rows in sizes.q4_rows]
+    runs += [(engine, WIDE_ZEROS, WIDE_COLUMNS, sizes.q4_wide_rows) for engine in ENGINES]
+    runs += sizes.q4_whole
     for engine, zeros, columns, rows in runs:
         case = Case(engine, zeros, columns, rows, "WAN", 2)
         name = f"{engine}, {zeros:.0%} zeros, {columns} columns each, n={rows:,}"
