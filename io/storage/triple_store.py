@@ -11,8 +11,9 @@ seed: corrections and ciphertexts by tags at their ends, seeds, keys and the man
 import hmac
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from veilmeans.crypto import prg
@@ -21,7 +22,7 @@ from veilmeans.io.storage.party_files import files_at, read_file_text, write_fil
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, nbytes, to_batch
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 
@@ -201,7 +202,7 @@ class TripleStore:
         write_tagged(path, self._file_key, self._name(path), to_batch(arrays))
 
     def _map(self, path: Path) -> Arrays:
-        return _map_arrays(path, self._file_key, self._name(path))
+        return _mapped.read(path, self._file_key, self._name(path))
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.folder.path))
@@ -280,12 +281,43 @@ def _exists(path: Path) -> bool:
     return files_at(path).exists(path)
 
 
-@lru_cache(maxsize=64)
-def _map_arrays(path: Path, key: bytes, name: str) -> Arrays:
-    """Map the arrays of a store's file and check them; it never changes."""
+def _read_arrays(path: Path, key: bytes, name: str) -> Arrays:
+    """Map the arrays of a store's file and check them."""
     if not _exists(path):
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
     try:
         return from_stream(map_tagged(path, key, name))
     except DamagedFileError:
         raise StorageError(f"{path} is damaged: {_REMEDY}") from None
+
+
+class _MappedFiles:
+    """The files of stores that were read last, which never change, up to some bytes of them.
+
+    Mapped pages count as memory of the process until a file is unmapped: as many as a store has shards would grow
+    with its rows.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._files: dict[tuple[Path, bytes], Arrays] = {}
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, key: bytes, name: str) -> Arrays:
+        """Read the arrays of a file; those before it stay mapped as long as there is room, the last used longest."""
+        with self._lock:
+            arrays = self._files.pop((path, key), None)
+            if arrays is not None:
+                self._files[path, key] = arrays
+                return arrays
+        arrays = _read_arrays(path, key, name)
+        with self._lock:
+            if self._files.setdefault((path, key), arrays) is arrays:
+                self._size += nbytes(arrays)
+            while self._size > self._limit and len(self._files) > 1:
+                oldest = next(iter(self._files))
+                self._size -= nbytes(self._files.pop(oldest))
+        return arrays
+
+
+_mapped = _MappedFiles(32 << 20)
