@@ -18,13 +18,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from veilmeans.io.storage.atomic_files import atomic_write, make_private_folder
+from veilmeans.io.storage.atomic_files import atomic_write, make_private_folder, sync_folder
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, SCORES, SEED_WEIGHTS, SEEDS, RunFolder
@@ -91,6 +90,19 @@ class Checkpoints:
             if _NUMBER.fullmatch(old.name) and (before is None or int(old.name) < before):
                 shutil.rmtree(old, ignore_errors=True)
 
+    def drop_all_but(self, kind: str, number: int | None) -> None:
+        """Delete the arrays of one kind (None: all), except those of one iteration."""
+        folder = self.folder.shares(kind)
+        for old in [folder] if number is None else folder.glob("*"):
+            if old.name != str(number):
+                shutil.rmtree(old, ignore_errors=True)
+
+    def drop_old(self, done: int) -> None:
+        """Delete the checkpoints before that after `done` iterations: an ended run does not resume."""
+        for number in self.folder.checkpoint_numbers():
+            if number < done:
+                self.folder.checkpoint(number).unlink(missing_ok=True)
+
     def read_file(self, file: Path) -> dict[str, Array]:
         """Read the arrays of any file of the run."""
         return self._read(file, "")
@@ -109,7 +121,7 @@ class Checkpoints:
             target.write(content)
             target.flush()
             os.fsync(target.fileno())
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
 
     def _read(self, file: Path, remedy: str) -> dict[str, Array]:
         advice = f"restore it from a backup{remedy}, or start a new run id"
@@ -156,13 +168,3 @@ def seeds(number: int) -> str:
 def seed_weights(chosen: int) -> str:
     """Name the kind of arrays, by row shards, that holds the rows' weights when so many centroids were chosen."""
     return f"{SEED_WEIGHTS}/{chosen}"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder, without which a renamed file may be lost; not every filesystem can do it."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
