@@ -30,11 +30,11 @@ from veilmeans.io.exchange.handshake import (
     stored_terms,
 )
 from veilmeans.io.exchange.link_shaping import LAN, WAN
-from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.ledgers.claim_ledger import ClaimLedger
+from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import make_mask_seeds, make_own_keys, store_peer_key
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete
 from veilmeans.pipelines.planning import engine_selection
 from veilmeans.pipelines.planning.engine_selection import agree_on_engines
 from veilmeans.pipelines.planning.plan_schema import OfflinePlan
@@ -219,7 +219,7 @@ def _deal(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Mani
 
 
 def _receive(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
-    if config.store_folder.manifest.exists():
+    if is_complete(config.store_folder):
         return
     store = TripleStore.create(config.store_folder, manifest, dealer.receive_seed(exchange, config))
     _over_shards(config, plan, manifest, ReceiveShards(config, plan, manifest), f"store {manifest.store!r}")
@@ -232,7 +232,7 @@ def _make(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Mani
     from veilmeans.transforms.offline import ot_store  # imports numba: a dealer's store goes without
 
     making, costs = ot_store.StoreMaking(config, plan, manifest), StageCosts()
-    if config.store_folder.manifest.exists():
+    if is_complete(config.store_folder):
         making.discard()
         return
     ot_store.check_operands(making)

@@ -20,6 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,10 +28,10 @@ import pyarrow.flight as flight
 from tenacity import wait_fixed
 
 from veilmeans.crypto.certificates import Identity
-from veilmeans.io.exchange.exchange import HANDSHAKE, check_size
+from veilmeans.io.exchange.connection_guard import ConnectionGuard
+from veilmeans.io.exchange.exchange import HANDSHAKE, check_size, poll
 from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
 from veilmeans.io.exchange.inbox import UNEXPECTED, IncomingMessage, MessageStore
-from veilmeans.io.exchange.polling import poll
 from veilmeans.schemas.address import STORE_RUN
 from veilmeans.schemas.errors import RefusedError, VeilmeansError
 from veilmeans.schemas.message import Header, MessageKey
@@ -70,6 +71,7 @@ class Gateway(flight.FlightServerBase):
         self.party, self.inbox, self.limit, self.dealer, self.check_pin = party, inbox, limit, dealer, check_pin
         self._closing: float | None = None  # when it began to close
         self._open_streams, self._counting = Counter[str](), threading.Lock()
+        self._guard = ConnectionGuard()
         super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
             f"grpc+tls://{listen}",
             tls_certificates=[(identity.certificate, identity.key)],
@@ -79,9 +81,11 @@ class Gateway(flight.FlightServerBase):
         )
 
     def __enter__(self) -> "Gateway":
+        self._guard.start(self.port)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._guard.stop()
         self._closing = time.monotonic()
         closing = threading.Thread(target=self.shutdown, name=f"closing-{self.party}", daemon=True)
         closing.start()
@@ -93,7 +97,8 @@ class Gateway(flight.FlightServerBase):
     def do_put(self, context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Store the messages of a peer's stream and acknowledge each."""
         sender = context.peer_identity().decode()
-        stream = _PutStream(self, sender)
+        remote = self._guard.admit(context.peer(), sender)
+        stream = _PutStream(self, sender, partial(self._guard.arrived, remote))
         with self._counted(sender):
             self._receive(context, stream, sender, reader, writer)
 
@@ -170,6 +175,7 @@ class Gateway(flight.FlightServerBase):
 
     def _require_owner(self, context: Any, what: str) -> None:
         caller = context.peer_identity().decode()
+        self._guard.admit(context.peer(), caller)
         if caller != self.party:
             log.error("refused %s, who wanted to %s", caller, what)
             raise flight.FlightUnauthorizedError(f"{caller} may not {what} at the gateway of {self.party}")
@@ -211,8 +217,8 @@ class _Stream(flight.ServerMiddleware):
 class _PutStream:
     """The messages of one `do_put`, in the order of their parts."""
 
-    def __init__(self, gateway: Gateway, sender: str) -> None:
-        self._gateway, self._sender = gateway, sender
+    def __init__(self, gateway: Gateway, sender: str, arrived: Callable[[int], None]) -> None:
+        self._gateway, self._sender, self._arrived = gateway, sender, arrived
         self._message: IncomingMessage | None = None
         self.stored = 0
         self._key: MessageKey | None = None
@@ -221,6 +227,7 @@ class _PutStream:
 
     def receive(self, chunk: Any) -> bool:
         """Receive one part, and store its message if it is the last; return whether the sender wants an answer now."""
+        self._arrived(_size(chunk))
         if time.monotonic() > self._pinned_until:
             self._gateway.check_pin(self._sender)
             self._pinned_until = time.monotonic() + _PIN_AGE
@@ -321,6 +328,12 @@ class _PutStream:
             if self._key is not None:
                 self._gateway.inbox.refuse(self._key.address.run, error)
             raise
+
+
+def _size(chunk: Any) -> int:
+    """The bytes of a part and of its label; of a part that is too large, those that it may have."""
+    part = 0 if chunk.data is None else chunk.data.get_total_buffer_size()
+    return min(part, PART_SIZE) + (chunk.app_metadata.size if chunk.app_metadata else 0)
 
 
 def _was_cancelled(context: Any) -> bool:

@@ -14,11 +14,10 @@ old is refused, too.
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import atomic_write, sync_folder
+from veilmeans.io.storage.party_files import LOCAL
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import LedgerFolder
@@ -77,9 +76,4 @@ class ClaimLedger:
         return {int(name) for name in names if name.isascii() and name.isdigit()}
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file that outlives a failure of the machine."""
-        with atomic_write(self.folder / name) as part, part.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.folder)
+        LOCAL.write(self.folder / name, [text.encode()], durable=True)

@@ -9,7 +9,7 @@ With the run's masks gone, messages that somebody has recorded tell nothing abou
 later.
 """
 
-from veilmeans.io.storage.checkpoints import Checkpoints
+from veilmeans.io.storage.checkpoints import Checkpoints, shard_numbers
 from veilmeans.schemas.run_folder import (
     ASSIGNMENTS,
     CENTROIDS,
@@ -31,7 +31,7 @@ def forget_iterations(folder: RunFolder, done: int, kept_at: int) -> None:
     run = Checkpoints(folder, b"")
     for kind in (OPERANDS, ENCRYPTED, SEEDS, SEED_WEIGHTS):
         run.drop_all_but(kind, None)
-    run.drop_all_but(CENTROIDS, None if folder.shard_numbers(CHOSEN) else done)
+    run.drop_all_but(CENTROIDS, None if shard_numbers(folder, CHOSEN) else done)
     for kind in (ASSIGNMENTS, SCORES):
         run.drop_all_but(kind, kept_at)
     run.drop_old(done)

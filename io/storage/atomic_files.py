@@ -91,16 +91,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
             part.unlink()
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, without which a renamed file may be lost; not every filesystem can do it."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def check_writable(folder: Path) -> None:
     """Refuse a folder that could not be made or written to."""
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from veilmeans.crypto import prg
 from veilmeans.io.storage.atomic_files import make_private_folder
+from veilmeans.io.storage.party_files import LOCAL, files_at
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
@@ -28,19 +29,21 @@ def derive_file_key(seed: bytes) -> bytes:
 
 def read_file_key(folder: StoreFolder) -> bytes:
     """Read the key that authenticates a store's files; of a store that is being made, derive it."""
-    return read_secret(folder.file_key) if folder.file_key.exists() else derive_file_key(read_secret(folder.seed))
+    made = files_at(folder.path).exists(folder.file_key)
+    return read_secret(folder.file_key) if made else derive_file_key(read_secret(folder.seed))
 
 
 def write_number_seed(path: Path, key: bytes, seed: bytes) -> None:
     """Write the seed of a number with its tag."""
-    make_private_folder(path.parent)
+    if files_at(path) is LOCAL:
+        make_private_folder(path.parent)
     write_secret(path, seed + _tag(path, key, seed))
 
 
 @lru_cache(maxsize=64)
 def read_number_seed(path: Path, key: bytes) -> bytes:
     """Read the seed of a number; refuse one that was deleted after its run, or is damaged."""
-    if not path.exists():
+    if not files_at(path).exists(path):
         raise StorageError(f"{path} is gone: it is deleted when its run has ended; choose a new run id")
     content = read_secret(path)
     seed, tag = content[: prg.SEED_SIZE], content[prg.SEED_SIZE :]

@@ -12,13 +12,12 @@ ciphertexts by tags at their ends, keys and the manifest by tags in the manifest
 import hmac
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, write_json
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
 from veilmeans.io.storage.number_seeds import (
     derive_file_key,
     derive_number_seed,
@@ -26,6 +25,7 @@ from veilmeans.io.storage.number_seeds import (
     read_number_seed,
     write_number_seed,
 )
+from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
@@ -66,9 +66,9 @@ class TripleStore:
     def create(cls, folder: StoreFolder, manifest: Manifest, seed: bytes) -> "TripleStore":
         """Make the folder and its seed; `complete` makes it usable."""
         make_private_folder(folder.claims)
-        if folder.file_key.exists() and read_secret(folder.file_key) != derive_file_key(seed):
+        if files_at(folder.path).exists(folder.file_key) and read_secret(folder.file_key) != derive_file_key(seed):
             raise StorageError(f"{folder} is a store of another seed and is not overwritten: choose another name")
-        if not folder.manifest.exists():
+        if not is_complete(folder):
             write_secret(folder.seed, seed)
         return cls(folder, manifest, seed)
 
@@ -77,33 +77,33 @@ class TripleStore:
 
         `numbers`: all that the store has, if they are more than its runs.
         """
-        if not self.folder.manifest.exists():
+        if not is_complete(self.folder):
             for number in range(self.manifest.runs) if numbers is None else numbers:
                 write_number_seed(self.folder.number_seed(number), self._file_key, self.seed_of(number))
             write_secret(self.folder.file_key, self._file_key)
-            write_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
+            write_file_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
         self.drop_first_seed()
 
     def drop_first_seed(self) -> None:
         """Delete the seed of all numbers' seeds: a number's seed can be forgotten only without it."""
-        self.folder.seed.unlink(missing_ok=True)
+        files_at(self.folder.path).delete(self.folder.seed)
 
     def forget(self, number: int) -> None:
         """Delete what only the run with this number needed."""
-        for path in self.folder.of_number(number):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        files = files_at(self.folder.path)
+        for seed in (self.folder.number_seed(number), self.folder.mask_seed(number)):
+            files.delete(seed)
+        for arrays in (self.folder.all_corrections, self.folder.all_ciphertexts):
+            files.delete_folder(arrays / str(number))
 
     @classmethod
     def open(cls, folder: StoreFolder) -> "TripleStore":
         """Open a complete store."""
         file = folder.manifest
-        if not file.exists():
+        if not is_complete(folder):
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            content = json.loads(file.read_text())
+            content = json.loads(read_file_text(file))
             tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
@@ -137,7 +137,9 @@ class TripleStore:
     def _tags(self) -> dict[str, str]:
         """The tags of the manifest, which holds them, and of keys and seeds."""
         manifest = json.dumps(asdict(self.manifest), sort_keys=True).encode()
-        keys = {file.name: file.read_bytes() for file in self.folder.path.glob("cipher.*")}
+        folder, files = self.folder.path, files_at(self.folder.path)
+        names = [name for name in files.names(folder) if name.startswith("cipher.")]
+        keys = {name: files.read(folder / name).to_pybytes() for name in names}
         return {
             name: hmac.digest(self._file_key, name.encode() + b" " + content, "sha256").hex()
             for name, content in {self.folder.manifest.name: manifest, **keys}.items()
@@ -227,7 +229,7 @@ class TripleStore:
         self._write(self.folder.corrections(number, iteration, shard), arrays)
 
     def has_corrections(self, number: int, iteration: int, shard: int) -> bool:
-        return self.folder.corrections(number, iteration, shard).exists()
+        return _exists(self.folder.corrections(number, iteration, shard))
 
     def corrections(self, number: int, iteration: int, shard: int) -> Arrays:
         return self._map(self.folder.corrections(number, iteration, shard))
@@ -236,7 +238,7 @@ class TripleStore:
         self._write(self.folder.ciphertexts(number, iteration, shard), arrays)
 
     def has_ciphertexts(self, number: int, iteration: int, shard: int) -> bool:
-        return self.folder.ciphertexts(number, iteration, shard).exists()
+        return _exists(self.folder.ciphertexts(number, iteration, shard))
 
     def ciphertexts(self, number: int, iteration: int, shard: int) -> Arrays:
         return self._map(self.folder.ciphertexts(number, iteration, shard))
@@ -316,10 +318,19 @@ def stage_of(name: str) -> str:
     return name.partition(":")[0]
 
 
+def is_complete(folder: StoreFolder) -> bool:
+    """Return whether a store is complete and can be opened."""
+    return _exists(folder.manifest)
+
+
+def _exists(path: Path) -> bool:
+    return files_at(path).exists(path)
+
+
 @lru_cache(maxsize=64)
 def _map_arrays(path: Path, key: bytes, name: str) -> Arrays:
     """Map the arrays of a store's file and check them; it never changes."""
-    if not path.exists():
+    if not _exists(path):
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
     try:
         return from_stream(map_tagged(path, key, name))

@@ -6,13 +6,14 @@ import numpy as np
 
 from support.transcripts import ROWS, Case, states
 from veilmeans.crypto import ring
-from veilmeans.schemas.arrays import Arrays
-from veilmeans.schemas.layout import Layout
+from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.layout import Layout, ShardShape
 from veilmeans.schemas.party import Party
 from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding, nearest
 from veilmeans.transforms.primitives.best_start import choose_best, take_counts
 from veilmeans.transforms.primitives.bit_decomposition import BitDecomposition, decompose
 from veilmeans.transforms.primitives.compare import Comparison, sign
+from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.engine_parameters import EngineParameters
 from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.statistics.largest import (
@@ -38,6 +39,11 @@ def words(parties: int, secret: int, shape: tuple[int, ...] = (ROWS,)) -> list[r
     return [first, *(np.full(shape, seven, ring.DTYPE) for _ in range(parties - 1))]
 
 
+def shapes(parties: int, rows: int) -> list[Array]:
+    """The public shape of a shard of so many rows without padding, as each party's state has it."""
+    return [shape_to_state(ShardShape(rows))["shape"]] * parties
+
+
 def on_weights(parties: int) -> Case:
     """Weights of which all are the limit of a row, and an own number of the shard."""
 
@@ -54,7 +60,8 @@ def on_squared_distances(parties: int) -> Case:
 
     def begin(secret: int, rows: int) -> list[Arrays]:
         d, v = (words(parties, secret * value, (1, rows)) for value in (2**41 + 5, 77))
-        return states(d=d, v=v, u=words(parties, secret * 9, (1,)), x2=words(parties, secret * 11, (rows,)))
+        norms = {"u": words(parties, secret * 9, (1,)), "x2": words(parties, secret * 11, (rows,))}
+        return states(d=d, v=v, **norms, shape=shapes(parties, rows))
 
     return Case(nearest(seeding), parties, begin)
 
@@ -88,5 +95,5 @@ def on_scores(parties: int) -> Case:
     return Case(
         search_of_one_shard(5, parties),
         parties,
-        lambda secret, rows: states(score=words(parties, secret * 37, (rows,))),
+        lambda secret, rows: states(score=words(parties, secret * 37, (rows,)), shape=shapes(parties, rows)),
     )

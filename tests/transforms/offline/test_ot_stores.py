@@ -12,6 +12,7 @@ from support.transcript_cases import search_of_one_shard
 from veilmeans.crypto import bits
 from veilmeans.crypto.ot.kinds.bit_correlations import group_program
 from veilmeans.crypto.ot.kinds.shared_programs import compile_shared
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.offline.ot_setup import Provider
 from veilmeans.transforms.primitives.all_pairs import AllPairs, all_pairs, choice
 from veilmeans.transforms.primitives.best_start import choose_best, take_counts
@@ -19,6 +20,7 @@ from veilmeans.transforms.primitives.carry_groups import levels
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
+from veilmeans.transforms.products.cross_product import shape_to_state
 
 PROVIDERS: tuple[Provider, ...] = ("ot", "iknp")
 
@@ -64,7 +66,8 @@ def test_the_largest_scores(tmp_path: Path, provider: Provider, parties: int) ->
     """Many are equal: of those at the threshold the first ones are taken."""
     scores = np.random.default_rng(parties).integers(0, 2**10, 130).astype(np.uint64) >> np.uint64(4)
     protocol = search_of_one_shard(9, parties, row_bits=8)
-    shards = share_states({"score": scores}, parties)
+    shape = shape_to_state(ShardShape(len(scores)))
+    shards = [{0: {**shares[0], **shape}} for shares in share_states({"score": scores}, parties)]
     states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
     found = bits.unpack(reduce(np.bitwise_xor, (state[0]["outlier"] for state in states)), len(scores))
     assert np.flatnonzero(found).tolist() == sorted(np.argsort(-scores.astype(int), kind="stable")[:9].tolist())
