@@ -32,7 +32,7 @@ from veilmeans.schemas.config_fields import (
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, Counts, KMeansConfig, Swept, section_or_none
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import AlignmentFolder, RunFolder, StorageFolder, StoreFolder
+from veilmeans.schemas.run_folder import AlignmentFolder, LedgerFolder, RunFolder, StorageFolder, StoreFolder
 
 
 def _host_and_port(value: str) -> str:
@@ -140,6 +140,9 @@ class TriplesConfig(ConfigSection):
     provider: Annotated[Provider | None, _AGREED_FOR_STORE] = None
     """who makes it: the dealer, or the parties themselves by silent oblivious transfer (ot) or by IKNP's (iknp: more
     bytes, no LPN assumption); default: dealer if one is named, else ot"""
+    ledger: Annotated[Path | None, PATH] = None
+    """folder of the second ledger of all stores' claims, which must not be backed up nor restored with storage: it
+    shows that a store comes from a backup; default: storage with the ending .ledger, beside it"""
 
 
 _AGREED_RUN_NAME = Agreed(("reveal",))
@@ -198,6 +201,8 @@ class JobConfig(ConfigSection):
             raise ValueError(f"party: {self.party!r} is neither in parties nor the dealer")
         if members - {self.party} != set(self.peers):
             raise ValueError(f"peers: must be exactly {', '.join(sorted(filter(None, members - {self.party})))}")
+        if self.ledger_folder.path.is_relative_to(self.storage):
+            raise ValueError("triples.ledger: must be outside storage, or it would be restored with it")
         self._check_provider()
         self._check_exchange()
         self._check_kmeans()
@@ -292,6 +297,12 @@ class JobConfig(ConfigSection):
     def store_folder(self) -> StoreFolder:
         """This party's part of the triple store."""
         return self.storage_folder.store(self.required_triples.store)
+
+    @property
+    def ledger_folder(self) -> LedgerFolder:
+        """The folder of this party's ledgers, outside `storage`."""
+        configured = self.triples.ledger if self.triples is not None else None
+        return LedgerFolder(configured or self.storage.with_name(f"{self.storage.name}.ledger"))
 
     @property
     def alignment(self) -> str:

@@ -287,9 +287,7 @@ class SharedFiles:
         """The sentence for an error that does not pass by itself; None for one that may."""
         code = _status(error)
         if code == _INSUFFICIENT_STORAGE or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return StorageError(
-                f"the shared place {self._place} is full: free some space and rerun; nothing is lost"
-            )
+            return StorageError(f"the shared place {self._place} is full: free some space and rerun; nothing is lost")
         refused = getattr(error, "errno", None) in (errno.EACCES, errno.EPERM, errno.EROFS)
         if refused or (code is not None and code in _REFUSALS):
             return StorageError(

@@ -1,23 +1,31 @@
-"""A party's triple store: a seed (0600), corrections in memory-mapped Arrow IPC files, and the claims of runs.
+"""A party's triple store: seeds (0600), corrections in memory-mapped Arrow IPC files, and the claims of runs.
 
 A store serves a number of runs of one job. It has addresses of its own, (store · run number, iteration, stage, shard),
 so that the run's name does not matter. A run claims a number once: the same run with other data is refused, and a
-number is never claimed twice. A party expands its shares from the seed, except those that all others determine
+number is never claimed twice. A party expands its shares from the number's seed, except those that all others determine
 (`crypto.correlations`): these are corrections, one file for each run number, iteration and shard. Jobs with ciphertexts
-have those that were made beforehand, too (`he_keyring` has the keys). All files are authenticated under a key of the
-seed: corrections and ciphertexts by tags at their ends, seeds, keys and the manifest by tags in the manifest.
+have those that were made beforehand, too (`he_keyring` has the keys). When a run has ended, its number's seeds,
+corrections and ciphertexts are deleted. All files are authenticated under a key of the store: seeds, corrections and
+ciphertexts by tags at their ends, keys and the manifest by tags in the manifest.
 """
 
 import hmac
 import json
 import os
 import threading
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from veilmeans.crypto import prg
 from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.storage.number_seeds import (
+    derive_file_key,
+    derive_number_seed,
+    read_file_key,
+    read_number_seed,
+    write_number_seed,
+)
 from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
@@ -49,22 +57,45 @@ class Manifest:
 
 @dataclass(frozen=True)
 class TripleStore:
-    """The triple store below one folder."""
+    """The triple store below one folder. `seed`: while it is made, the seed of the numbers' seeds; else empty."""
 
     folder: StoreFolder
     manifest: Manifest
-    seed: bytes = field(repr=False)
+    seed: bytes = field(repr=False, compare=False)
 
     @classmethod
     def create(cls, folder: StoreFolder, manifest: Manifest, seed: bytes) -> "TripleStore":
         """Make the folder and its seed; `complete` makes it usable."""
         make_private_folder(folder.claims)
-        write_secret(folder.seed, seed)
+        if files_at(folder.path).exists(folder.file_key) and read_secret(folder.file_key) != derive_file_key(seed):
+            raise StorageError(f"{folder} is a store of another seed and is not overwritten: choose another name")
+        if not is_complete(folder):
+            write_secret(folder.seed, seed)
         return cls(folder, manifest, seed)
 
-    def complete(self) -> None:
-        """Write the manifest: all corrections are there, and the store can be opened."""
-        write_file_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
+    def complete(self, numbers: Iterable[int] | None = None) -> None:
+        """Write the numbers' seeds and the manifest: all is there, and the store can be opened.
+
+        `numbers`: all that the store has, if they are more than its runs.
+        """
+        if not is_complete(self.folder):
+            for number in range(self.manifest.runs) if numbers is None else numbers:
+                write_number_seed(self.folder.number_seed(number), self._file_key, self.seed_of(number))
+            write_secret(self.folder.file_key, self._file_key)
+            write_file_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
+        self.drop_first_seed()
+
+    def drop_first_seed(self) -> None:
+        """Delete the seed of all numbers' seeds: a number's seed can be forgotten only without it."""
+        files_at(self.folder.path).delete(self.folder.seed)
+
+    def forget(self, number: int) -> None:
+        """Delete what only the run with this number needed."""
+        files = files_at(self.folder.path)
+        for seed in (self.folder.number_seed(number), self.folder.mask_seed(number)):
+            files.delete(seed)
+        for arrays in (self.folder.all_corrections, self.folder.all_ciphertexts):
+            files.delete_folder(arrays / str(number))
 
     @classmethod
     def open(cls, folder: StoreFolder) -> "TripleStore":
@@ -79,18 +110,30 @@ class TripleStore:
             manifest = Manifest(**content, engines=engines)
         except (ValueError, TypeError, AttributeError, KeyError):
             raise StorageError(f"{file} cannot be read: make the store again with `veilmeans offline`") from None
-        store = cls(folder, manifest, read_secret(folder.seed))
+        store = cls(folder, manifest, b"")
+        read_secret(folder.file_key)
         found = store._tags()
         for name, tag in tags.items():
             if found.get(name) != tag:
-                what = f"{file} or {folder.seed}" if name == file.name else f"the key {folder.path / name}"
+                what = f"{file} or {folder.file_key}" if name == file.name else f"the key {folder.path / name}"
                 raise StorageError(f"{what} is missing or damaged: {_REMEDY}")
         return store
 
     @cached_property
     def _file_key(self) -> bytes:
         """The key under which the store's files are authenticated; workers that only write have no seed."""
-        return prg.derive(self.seed or read_secret(self.folder.seed), "files of a triple store")
+        return derive_file_key(self.seed) if self.seed else read_file_key(self.folder)
+
+    @property
+    def identity(self) -> str:
+        """A public name of this store that no other store has."""
+        return hmac.digest(self._file_key, b"identity of a triple store", "sha256").hex()[:16]
+
+    def seed_of(self, number: int) -> bytes:
+        """The seed of this party's shares for the run with this number."""
+        if self.seed:
+            return derive_number_seed(self.seed, number)
+        return read_number_seed(self.folder.number_seed(number), self._file_key)
 
     def _tags(self) -> dict[str, str]:
         """The tags of the manifest, which holds them, and of keys and seeds."""
@@ -111,10 +154,13 @@ class TripleStore:
         """Return the lowest number above all that were claimed."""
         return max(self.folder.claim_numbers(), default=-1) + 1
 
+    def claims(self) -> dict[int, dict[str, str]]:
+        """Read all claims: number -> run and binding."""
+        return {number: self._read_claim(self.folder.claim(number)) for number in self.folder.claim_numbers()}
+
     def find_claim(self, run: str, binding: str) -> "StoreRun | None":
         """Return what `run` claimed before, or None; refuse it if it claimed for other data."""
-        for number in self.folder.claim_numbers():
-            claim = self._read_claim(self.folder.claim(number))
+        for number, claim in self.claims().items():
             if claim["run"] == run:
                 if claim["binding"] != binding:
                     raise StorageError(
@@ -221,7 +267,8 @@ class StoreRun:
 
     @property
     def seed(self) -> bytes:
-        return self.store.seed
+        """The seed of this party's shares for this run."""
+        return self.store.seed_of(self.number)
 
     @property
     def made_by_ot(self) -> bool:

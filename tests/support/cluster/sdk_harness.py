@@ -74,7 +74,15 @@ def _install(url: str) -> str:
     folder = Path(tempfile.mkdtemp(prefix="staged-"))
     with FileSystems.open(url, compression_type="uncompressed") as staged:
         (folder / PACKAGE).write_bytes(staged.read())
-    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "code")]
+    install = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--target",
+        str(folder / "code"),
+    ]
     subprocess.run([sys.executable, "-m", "pip", *install, str(folder / PACKAGE)], check=True)
     return str(folder / "code")
 
