@@ -18,7 +18,7 @@ from benchmarks.experiments.sparse_scaling import (
     q4_by_columns,
     q4_by_zeros,
 )
-from benchmarks.experiments.tables import Q1, STEPS, Cell, of_m_kmeans, of_paper, parts_by, q5_coefficients
+from benchmarks.experiments.tables import Q1, STEPS, Cell, of_m_kmeans, of_paper, parts_by, percent, q5_coefficients
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "veilmeans"
@@ -125,7 +125,7 @@ def _q4(results: Values) -> Any:
     for name, line in dense.items():
         _line(axes[1], line, colours[name], name)
     for place, (zeros, line) in enumerate(sparse.items()):
-        _line(axes[1], line, f"C{place + 3}", f"sparse, {zeros:.0%} zeros")
+        _line(axes[1], line, f"C{place + 3}", f"sparse, {percent(zeros)} zeros")
     axes[1].set_xticks(ROWS_WANTED, [f"{n // 1_000_000}·10⁶" for n in ROWS_WANTED])
     axes[1].set(xlabel="sample size n", yscale="log")
     for axis in axes:

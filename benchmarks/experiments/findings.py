@@ -24,6 +24,7 @@ from benchmarks.experiments.tables import (
     of_m_kmeans,
     of_paper,
     parts_by,
+    percent,
     q5_coefficients,
     ratio,
 )
@@ -63,7 +64,7 @@ def _q1(results: Values) -> Iterator[Finding]:
     shares = [each for each in phases if each is not None]
     printed = [each["offline_mb"] / each["online_mb"] for each in PAPER_Q1.values()]
     yield Finding(
-        f"the offline phase sends {span(printed)} times as much as the online phase.",
+        f"the offline phase sends more than the online phase, {span(printed)} times as much.",
         f"{span(shares)} times as much, by `ot`.",
         all(each > 1 for each in shares),
         "silent OT makes correlations from seeds, so that the offline phase sends little for each row: a set-up that "
@@ -98,7 +99,8 @@ def _q3(results: Values) -> Iterator[Finding]:
         times, bytes_ = (", ".join(number(each) for each in gains[unit]) for unit in ("s", "mb"))
         yield Finding(
             f"vectorisation gains {phase}, and more where d is larger.",
-            f"for d = {', '.join(map(str, columns))} it gains {times} times the time and {bytes_} times the traffic.",
+            f"for d = {', '.join(map(str, columns))} one product for each value takes {times} times as long, and sends "
+            f"{bytes_} times as much.",
             gains["s"][-1] > gains["s"][0] and min(gains["s"]) > 1,
             "with all products of an iteration in one round, as here, both ways wait for as many round trips, and "
             "these dominate while the messages are small."
@@ -118,7 +120,7 @@ def _q4(results: Values) -> Iterator[Finding]:
     once = (
         "our dense engine sends X − U once in a run, and the paper's in each iteration. The sparse engine's work on "
         "ciphertexts comes in each iteration, so that it needs wide matrices to win: with "
-        f"{WIDE_ZEROS:.0%} zeros and d = {2 * WIDE_COLUMNS:,} the dense engine takes "
+        f"{percent(WIDE_ZEROS)} zeros and d = {2 * WIDE_COLUMNS:,} the dense engine takes "
         f"{number(wide[DENSE].seconds / wide['sparse'].seconds)} times as long."
     )
     yield Finding(
@@ -134,7 +136,7 @@ def _q4(results: Values) -> Iterator[Finding]:
     shown = {name: ", ".join(number(each) for each in found) for name, found in gains.items()}
     yield Finding(
         "(b) the sparse engine gains, and more with more zeros.",
-        f"dense ÷ sparse at n = {n:,} for {', '.join(f'{zeros:.0%}' for zeros in sparse)} zeros: {shown[DENSE]}; "
+        f"dense ÷ sparse at n = {n:,} for {', '.join(map(percent, sparse))} zeros: {shown[DENSE]}; "
         f"if X were sent in each iteration, {shown[ANEW]}.",
         gains[DENSE] == sorted(gains[DENSE]) and gains[DENSE][-1] > 1,
         once,
@@ -144,8 +146,8 @@ def _q4(results: Values) -> Iterator[Finding]:
     seconds = {name: ", ".join(f"{each:,.0f}" for each in found) for name, found in saved.items()}
     yield Finding(
         "(b) it saves more with more rows.",
-        f"at {max(sparse):.0%} zeros and n = {', '.join(f'{n:,}' for n in ROWS_WANTED)} it saves {seconds[DENSE]} s; "
-        f"if X were sent in each iteration, {seconds[ANEW]} s.",
+        f"at {percent(max(sparse))} zeros and n = {', '.join(f'{n:,}' for n in ROWS_WANTED)} it saves "
+        f"{seconds[DENSE]} s; if X were sent in each iteration, {seconds[ANEW]} s.",
         0 < saved[DENSE][0] < saved[DENSE][-1],
         "both engines' costs grow with n alike, and at this d ours without ciphertexts is the cheaper one.",
     )

@@ -44,13 +44,15 @@ class Sizes:
     q3_rows: int = 1_000
     q3_columns: tuple[int, ...] = (2, 4, 6, 8)
     q3_iterations: int = 20
-    q4_rows: tuple[int, int] = (16_384, 65_536)
+    q4_rows: tuple[int, int] = (8_192, 32_768)
     """Rows of the two runs of which larger ones are scaled."""
     q4_columns: tuple[int, ...] = (1, 4, 16, 64)
     """Columns of each party: d is twice as many."""
     q4_zeros: tuple[float, ...] = (0, 0.5, 0.9, 0.99)
     q4_wide_rows: int = 4_096
-    q4_whole: tuple[tuple[str, float, int, int], ...] = ()
+    q4_whole: tuple[tuple[str, float, int, int], ...] = tuple(
+        ("beaver", BY_COLUMNS_ZEROS, columns, 1_000_000) for columns in (1, 4, 16)
+    )
     """Engine, zeros, columns and rows of what is run in the paper's size."""
     q5_runs: int = 10
 
@@ -70,7 +72,7 @@ TINY = Sizes(
     q4_columns=(1, 64),
     q4_zeros=(0.99,),
     q4_wide_rows=128,
-    q4_whole=(("he", 0.99, 64, 1_024),),
+    q4_whole=(("beaver", BY_COLUMNS_ZEROS, 1, 1_024),),
     q5_runs=1,
 )
 

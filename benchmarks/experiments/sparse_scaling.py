@@ -108,5 +108,5 @@ def scaled_costs(sizes: dict[int, Costs], rows: int) -> tuple[Costs, bool]:
         return in_proportion, True
     before = sorted(sizes)[-2]
     slope = (sizes[most] - sizes[before]) / (most - before)
-    rising = total(slope, PAPER_ITERATIONS)[0] > 0
+    rising = bool(np.all(total(slope, PAPER_ITERATIONS) > 0))
     return (sizes[most] + slope * (rows - most) if rising else in_proportion), True

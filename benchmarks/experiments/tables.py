@@ -52,6 +52,10 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def ratio(theirs: float | None, ours: float | None) -> float | None:
     """Their number over ours, where both are there."""
     return None if theirs is None or not ours else theirs / ours
@@ -209,14 +213,14 @@ def q4_tables(results: Values) -> Iterator[TextTable]:
     yield TextTable(f"(a) n = {ROWS_WANTED[0]:,}, 20 % zeros", ["d", *head], rows)
     dense, sparse_lines = q4_by_zeros(results)
     rows = [
-        [f"{zeros:.0%}", f"{n:,}", *_beside(line[n], dense[DENSE][n], dense[ANEW][n])]
+        [f"{percent(zeros)}", f"{n:,}", *_beside(line[n], dense[DENSE][n], dense[ANEW][n])]
         for zeros, line in sparse_lines.items()
         for n in ROWS_WANTED
     ]
     yield TextTable(f"(b) d = {2 * BY_ZEROS_COLUMNS}", ["zeros", "n", *head], rows)
     wide = q4_wide(results)
     rows = [[f"{2 * WIDE_COLUMNS:,}", *_beside(wide["sparse"], wide[DENSE], wide[ANEW])]]
-    yield TextTable(f"Wider than the paper's: n = {ROWS_WANTED[0]:,}, {WIDE_ZEROS:.0%} zeros", ["d", *head], rows)
+    yield TextTable(f"Wider than the paper's: n = {ROWS_WANTED[0]:,}, {percent(WIDE_ZEROS)} zeros", ["d", *head], rows)
 
 
 def _beside(sparse: Point, dense: Point, anew: Point) -> list[str]:
