@@ -7,7 +7,7 @@ from typing import Any
 from veilmeans.schemas.errors import HandshakeError
 
 PROTOCOL_VERSION = 3
-_COMPARED_FIRST = ("protocol version", "parties", "triples.store")
+_COMPARED_FIRST = ("protocol version", "parties", "triples.store", "triples.rows")
 """Other terms depend on these, so a difference in these is the one to name."""
 IDS = "ids"  # announced: a digest of the rows' ids under a key that only the two parties have
 _DEEPEST = 10  # levels of lists and objects in the terms of a peer

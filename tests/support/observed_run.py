@@ -26,7 +26,7 @@ from veilmeans.crypto import bits, ring
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.checkpoints import Checkpoints
-from veilmeans.io.storage.encoded_shards import load_encoded_data, read_rows
+from veilmeans.io.storage.encoded_shards import complete_folders, load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
@@ -149,7 +149,7 @@ class ObservedRun:
 
     def values(self, party: str) -> Array:
         """A party's normalised rows as ring elements."""
-        folders = self.world[party].storage_folder.prepared.all_encoded()
+        folders = complete_folders(self.world[party].storage_folder.prepared)
         (prepared,) = filter(None, (load_encoded_data(each.path) for each in folders))
         return np.concatenate([read_rows(prepared.folder, i).toarray() for i in range(prepared.shards)])
 
@@ -169,7 +169,7 @@ class ObservedRun:
         others = [name for name in self.parties if name not in parties]
         theirs = [form for name in others for form in related_forms(self.values(name))]
         own = [form for name in parties for form in related_forms(self.values(name))]
-        public = np.array([0, 1, 2, 1 << 20, 1 << 21], np.uint64)
+        public = np.array([0, 1, 2, 1 << 20, 1 << 21, *self._rows_of_shards()], np.uint64)
         known = np.concatenate([*own, *self._own_seed_norms(parties), public, -public])
         words = np.setdiff1d(np.concatenate([*theirs, *self.intermediates()]), known)
         reals = np.concatenate([self.raw(name).reshape(-1) for name in others])
@@ -180,6 +180,10 @@ class ObservedRun:
         reals = np.concatenate([reals, np.setdiff1d(normal, [0, 1])])
         texts = [text for name in others for text in self._texts(name)]
         return Secrets(words, reals, [label for labels in self.labels() for label in labels], texts)
+
+    def _rows_of_shards(self) -> list[int]:
+        """The number of rows of each row shard: public, and part of a shard's state."""
+        return [each.shape.rows for each in data_layout(self.world[NAMES[0]]).row_shards()]
 
     def _texts(self, party: str) -> Iterator[bytes]:
         """Names of a party's own columns, the path of its data, and its keys."""
@@ -245,7 +249,7 @@ class ObservedRun:
 
     def _intermediates(self) -> Iterator[Array]:
         x = self.rows()
-        starts = np.cumsum([0, *(each.shape.rows for each in data_layout(self.world[NAMES[0]]).row_shards())])
+        starts = np.cumsum([0, *self._rows_of_shards()])
         for iterations in range(ITERATIONS + 1):
             mu = self.opened("mu", iterations)
             yield from (*related_forms(mu), norms(mu))
