@@ -22,9 +22,11 @@ from veilmeans.pipelines.session.kmeans_run import (
     CheckedRun,
     agree,
     check_data,
+    check_openings,
     check_run,
     claim_part,
     forget_claimed,
+    opened_data,
     run_claimed,
     with_clusters,
 )
@@ -50,6 +52,7 @@ def run_sweep(config: JobConfig) -> Path:
         forget_claimed(config, ready.store, ready.binding, swept.values())
         return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
+    check_openings(config, opened_data(ready), swept.values())
     with open_session(config, *(part.run for part in swept.values())) as exchange:
         agree(exchange, ready)
         first, extra = claim_part(exchange, ready) * len(swept), 0.0

@@ -22,6 +22,7 @@ from veilmeans.schemas.config_fields import (
     AGREED_OFFLINE,
     CONNECTION,
     PATH,
+    REVEAL_POLICY,
     Agreed,
     ConfigSection,
     Name,
@@ -136,6 +137,14 @@ class AuditConfig(ConfigSection):
     kept stays secret only as long as the storage does"""
 
 
+class OpeningsConfig(ConfigSection):
+    """A bound on what is opened of the same data by all runs, predictions and reveals."""
+
+    limit: Annotated[Annotated[int, Field(ge=1)] | None, REVEAL_POLICY] = None
+    """largest number of openings of the same rows, counted by each party for its own (`veilmeans openings`); default:
+    none"""
+
+
 class TriplesConfig(ConfigSection):
     """A triple store: correlated randomness for a number of runs. `veilmeans offline` makes it."""
 
@@ -192,6 +201,7 @@ class JobConfig(ConfigSection):
     link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
     audit: AuditConfig = AuditConfig()
+    openings: OpeningsConfig = OpeningsConfig()
     triples: TriplesConfig | None = None
     align: Annotated[AlignConfig | None, BeforeValidator(section_or_none)] = None
     """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""

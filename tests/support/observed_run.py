@@ -195,7 +195,7 @@ class ObservedRun:
     def keys(self, party: str) -> Iterator[bytes]:
         """Parts of a party's secret files, as bytes and in hexadecimal."""
         config = self.world[party]
-        for file in (config.seed, config.store_folder.seed, config.key):
+        for file in (config.seed, config.store_folder.file_key, config.key):
             content = file.read_bytes()
             middle = content[len(content) // 2 :][:24]
             yield from (middle, middle.hex().encode())
