@@ -7,13 +7,14 @@ the bytes on the wire are counted, too: TLS and gRPC included.
 """
 
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +130,7 @@ def finished_run(
     """
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
-        write_inputs(folder, shape, rows)
+        _in_child(write_inputs, folder, shape, rows)
         if shape.slow_offline:
             shape_links(folder, shape)
         offline, before = run_command(folder, "offline", shape.members)
@@ -137,6 +138,15 @@ def finished_run(
         with nullcontext() if proxy is None else _through(proxy, folder):
             wall, during = run_command(folder, "train", PARTIES)
         yield folder, _collect(folder, offline, wall, before, during)
+
+
+def _in_child(work: Callable[..., None], *arguments: Any) -> None:
+    """Do work in a process of its own: what it needs would count as the peak of every process that is started later."""
+    child = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise RuntimeError(f"{work.__name__} ended with code {child.exitcode}")
 
 
 def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages) -> Measured:

@@ -24,6 +24,7 @@ from veilmeans.pipelines.session.kmeans_run import (
     check_data,
     check_run,
     claim_part,
+    forget_claimed,
     run_claimed,
     with_clusters,
 )
@@ -44,10 +45,11 @@ def run_sweep(config: JobConfig) -> Path:
     if is_made_first(config):
         make_missing_store(config)
     ready = check_run(config, data)
+    swept = config.swept()
     if farewell_received(config):
+        forget_claimed(config, ready.store, ready.binding, swept.values())
         return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
-    swept = config.swept()
     with open_session(config, *(part.run for part in swept.values())) as exchange:
         agree(exchange, ready)
         first, extra = claim_part(exchange, ready) * len(swept), 0.0
@@ -60,6 +62,8 @@ def run_sweep(config: JobConfig) -> Path:
         for part in swept.values() if ended else ():
             part.run_folder.farewell.touch(mode=0o600)
             exchange.drop_messages(part.run)
+        if ended:
+            forget_claimed(config, ready.store, ready.binding, swept.values())
     return config.run_folder.path
 
 

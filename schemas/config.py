@@ -32,7 +32,7 @@ from veilmeans.schemas.config_fields import (
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, Counts, KMeansConfig, Swept, section_or_none
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import AlignmentFolder, RunFolder, StorageFolder, StoreFolder
+from veilmeans.schemas.run_folder import AlignmentFolder, LedgerFolder, RunFolder, StorageFolder, StoreFolder
 
 
 def _host_and_port(value: str) -> str:
@@ -82,6 +82,16 @@ class ExchangeConfig(ConfigSection):
     max_message_mb: int = Field(256, ge=1, le=1024, description="largest message, in MB")
     timeout_s: float = Field(120, gt=0, description="seconds to wait for a peer")
     shape: LinkShape | None = None
+
+
+class WorkersConfig(ConfigSection):
+    """The way of workers that see nothing of this party but `shared` to its gateway."""
+
+    listen: HostAndPort = Field(description="host:port on which our gateway accepts our workers, and nobody else")
+    address: HostAndPort | None = Field(None, description="host:port at which workers reach it; default: listen")
+    token: Annotated[Path | None, PATH] = None
+    """file with the workers' token, where they run (`veilmeans config token` makes it); default: a mounted secret, or
+    the environment"""
 
 
 class BeamConfig(ConfigSection):
@@ -140,6 +150,9 @@ class TriplesConfig(ConfigSection):
     provider: Annotated[Provider | None, _AGREED_FOR_STORE] = None
     """who makes it: the dealer, or the parties themselves by silent oblivious transfer (ot) or by IKNP's (iknp: more
     bytes, no LPN assumption); default: dealer if one is named, else ot"""
+    ledger: Annotated[Path | None, PATH] = None
+    """folder of the second ledger of all stores' claims, which must not be backed up nor restored with storage: it
+    shows that a store comes from a backup; default: storage with the ending .ledger, beside it"""
 
 
 _AGREED_RUN_NAME = Agreed(("reveal",))
@@ -165,6 +178,11 @@ class JobConfig(ConfigSection):
     storage: Annotated[Path, PATH, CONNECTION] = Field(description="our folder for messages, states and results")
     scratch: Annotated[str | None, PATH] = None
     """folder for beam.state: scratch; default: storage/scratch"""
+    shared: Annotated[str | None, PATH, CONNECTION] = None
+    """gs://…, s3://…, hdfs://… or a mounted folder: where driver and workers on several hosts keep what they share,
+    sealed under our seed; default: storage, on one host"""
+    workers: Annotated[WorkersConfig | None, CONNECTION] = None
+    """for workers without our key and seed (needs shared)"""
     listen: Annotated[HostAndPort | None, CONNECTION] = None
     """host:port on which our gateway listens"""
     gateway: Annotated[Literal["embedded", "separate"], CONNECTION] = "embedded"
@@ -198,6 +216,8 @@ class JobConfig(ConfigSection):
             raise ValueError(f"party: {self.party!r} is neither in parties nor the dealer")
         if members - {self.party} != set(self.peers):
             raise ValueError(f"peers: must be exactly {', '.join(sorted(filter(None, members - {self.party})))}")
+        if self.ledger_folder.path.is_relative_to(self.storage):
+            raise ValueError("triples.ledger: must be outside storage, or it would be restored with it")
         self._check_provider()
         self._check_exchange()
         self._check_kmeans()
@@ -256,6 +276,8 @@ class JobConfig(ConfigSection):
         for field, value in needed.items():
             if value is None:
                 raise ValueError(f"{field}: needed, because exchange.kind is {self.exchange.kind}")
+        if self.workers is not None and (self.shared is None or self.exchange.kind != "gateway"):
+            raise ValueError("workers: needs shared, and exchange.kind gateway")
 
     @property
     def me(self) -> Party:
@@ -292,6 +314,12 @@ class JobConfig(ConfigSection):
     def store_folder(self) -> StoreFolder:
         """This party's part of the triple store."""
         return self.storage_folder.store(self.required_triples.store)
+
+    @property
+    def ledger_folder(self) -> LedgerFolder:
+        """The folder of this party's ledgers, outside `storage`."""
+        configured = self.triples.ledger if self.triples is not None else None
+        return LedgerFolder(configured or self.storage.with_name(f"{self.storage.name}.ledger"))
 
     @property
     def alignment(self) -> str:
@@ -380,7 +408,8 @@ class JobConfig(ConfigSection):
 
     def aligning(self) -> "JobConfig":
         """The same configuration for aligning rows; the alignment's name takes the run's place in every address."""
-        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}"})
+        beam = self.beam.model_copy(update={} if self.shared is None else {"runner": "DirectRunner"})
+        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}", "beam": beam})
 
     def with_aligned_rows(self, data: Path, rows: int) -> "JobConfig":
         """The same configuration whose data are the rows that all parties have; fails if the job needs more rows."""

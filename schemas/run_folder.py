@@ -7,6 +7,7 @@
     prepared/         PreparedData   encoded shards of this party's data
     inbox/                           messages of peers, by run (`schemas.message.MessageKey.path`)
     scratch/                         states of shards between stages (`beam.state: scratch`)
+  storage.ledger/     LedgerFolder   the claims of triple stores once more, outside what is backed up with them
 
 No file is read or written here; what the numbered files are is found by their names.
 """
@@ -102,10 +103,6 @@ class RunFolder(Folder):
         """The checkpoint after so many iterations."""
         return self.checkpoints / f"{iterations}.arrow"
 
-    def checkpoint_numbers(self) -> list[int]:
-        """The numbers of iterations after which there are checkpoints, ascending."""
-        return _numbers(self.checkpoints, ".arrow")
-
     def shares(self, kind: str) -> Path:
         """The folder of one kind of kept arrays: OPERANDS, OPENED, or another kind and an iteration ("centroids/7")."""
         return self.path / kind
@@ -113,14 +110,6 @@ class RunFolder(Folder):
     def shard(self, kind: str, number: int) -> Path:
         """The arrays of one kind of one row or column shard."""
         return self.shares(kind) / f"{number}.arrow"
-
-    def shard_numbers(self, kind: str) -> list[int]:
-        """The shards of which arrays of one kind are kept, ascending."""
-        return _numbers(self.shares(kind), ".arrow")
-
-    def final_centroids(self, iterations: int) -> str:
-        """The kind of the centroids after the last of so many iterations: of the best start, if one was chosen."""
-        return CHOSEN if self.shard_numbers(CHOSEN) else f"{CENTROIDS}/{iterations}"
 
     dropped = _Name("collected")  # the iteration before which the messages of this run were dropped from the inbox
     finished = _Name("finished.json")  # the facts about a run after its iterations, for a later prediction or opening
@@ -149,7 +138,18 @@ class StoreFolder(Folder):
     """One party's part of a triple store."""
 
     manifest = _Name("manifest.json")  # the store's parameters; written last: a store without it is not complete
-    seed = _Name("seed")  # the seed from which this party expands its shares (0600)
+    seed = _Name("seed")  # while the store is made: the seed of the numbers' seeds (0600); then it is deleted
+    file_key = _Name("files.key")  # the key that authenticates the store's files (0600)
+    number_seeds = _Name("seeds")  # the folder of the numbers' seeds
+
+    def number_seed(self, number: int) -> Path:
+        """The seed from which this party expands its shares for the run with this number (0600)."""
+        return self.number_seeds / str(number)
+
+    def mask_seed(self, number: int) -> Path:
+        """The seed of the masks of ciphertexts, and of their randomness, for the run with this number (0600)."""
+        return self.number_seeds / f"{number}.ciphers"
+
     claims = _Name("claims")  # the folder of claims: which run has used which number of the store
 
     def claim(self, number: int) -> Path:
@@ -177,7 +177,6 @@ class StoreFolder(Folder):
         return self.all_ciphertexts / str(number) / str(iteration) / f"{shard}.arrow"
 
     he_key = _Name("cipher.key")  # this party's homomorphic key pair (0600)
-    he_seed = _Name("cipher.seed")  # the seed of masks and of the randomness of ciphertexts (0600)
 
     def peer_key(self, peer: str) -> Path:
         """A peer's public homomorphic key, as it was sent when the store was made."""
@@ -187,6 +186,14 @@ class StoreFolder(Folder):
     def making(self) -> "MakingFolder":
         """The files that a party keeps while the parties make the store themselves."""
         return MakingFolder(self.path / "making")
+
+
+class LedgerFolder(Folder):
+    """A party's ledgers, outside `storage` (`triples.ledger`)."""
+
+    def store(self, name: str, identity: str) -> Path:
+        """The folder of the claims of one triple store; `identity` tells it from another with its name."""
+        return self.path / "stores" / f"{name}-{identity}"
 
 
 class MakingFolder(Folder):
@@ -254,10 +261,6 @@ class PreparedData(Folder):
     def encoded(self, digest: str) -> "EncodedFolder":
         """One source, normalised and encoded in one way."""
         return EncodedFolder(self.path / f"prepared-{digest}")
-
-    def all_encoded(self) -> "list[EncodedFolder]":
-        """All complete folders of encoded shards."""
-        return [EncodedFolder(file.parent) for file in self.path.glob("prepared-*/manifest.json")]
 
 
 class EncodedFolder(Folder):

@@ -1,14 +1,16 @@
 """One party's side of a training or a prediction, from the checks that it makes alone to the farewell."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from veilmeans.io.exchange.connections import attach_shared
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
 from veilmeans.io.exchange.transcript import Transcript
+from veilmeans.io.ledgers.forgetting import forget_iterations
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.storage.encoded_shards import EncodedData
@@ -75,12 +77,14 @@ def run_kmeans(config: JobConfig, predicts: bool, make_store: MakeStore, run_pip
     A party that has its results stays until its peers have theirs: they may have to hear from it again.
     """
     check_command(config, predicts)
+    attach_shared(config)
     config = config.online()
     data = check_data(config)
     if is_made_first(config):
         make_store(config)
     ready = check_run(config, data)
     if farewell_received(config):
+        forget_claimed(config, ready.store, ready.binding, [config])
         return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
     with open_session(config) as exchange:
@@ -90,7 +94,8 @@ def run_kmeans(config: JobConfig, predicts: bool, make_store: MakeStore, run_pip
         ended = run_claimed(exchange, ready, claim_part(exchange, ready), run_pipelines, report)
         extra = ended.job.context.extra_timeout_s
         transcript = Transcript(config.run_folder.transcript(), config.run)
-        exchange_farewells(exchange, config, ended.done + 1, extra, [transcript])
+        if exchange_farewells(exchange, config, ended.done + 1, extra, [transcript]):
+            forget_claimed(config, ready.store, ready.binding, [config])
         report.end()
     return config.run_folder.path
 
@@ -124,8 +129,20 @@ def run_claimed(
     return ended
 
 
+def forget_claimed(config: JobConfig, store: TripleStore, binding: str, parts: Iterable[JobConfig]) -> None:
+    """Forget what no later command needs of an ended run, or of the trainings of a sweep, which are its `parts`."""
+    claim, configs = store.find_claim(config.run, binding), list(parts)
+    if claim is None or config.audit.keep:
+        return
+    for number, part in enumerate(configs, claim.number * len(configs)):
+        store.forget(number)
+        ended = FinishedRun.load(part)
+        forget_iterations(part.run_folder, ended.done, ended.kept_at)
+
+
 def check_data(config: JobConfig, folder: Path | None = None) -> CheckedData:
     """Check configuration and data. `folder`: the folder for encoded data, instead of the configured storage."""
+    attach_shared(config)
     model = load_model(config)
     kmeans_steps(config)  # fails on a mistake in the configuration before one in the data
     scan = scan_data(config, model)

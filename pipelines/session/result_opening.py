@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.sources.scaling import Scaling
-from veilmeans.io.storage.checkpoints import Checkpoints, scores
+from veilmeans.io.storage.checkpoints import Checkpoints, final_centroids, scores
 from veilmeans.io.storage.encoded_shards import read_ids, read_rows
 from veilmeans.io.storage.result_files import Rows, write_centroids, write_profiles, write_result, write_rows
 from veilmeans.io.storage.run_report import RunReport, Stages
@@ -113,7 +113,7 @@ def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints)
     checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
-    return {**checkpoint, "mu": read_centroids(finished.job, store, store.folder.final_centroids(finished.done))}
+    return {**checkpoint, "mu": read_centroids(finished.job, store, final_centroids(store.folder, finished.done))}
 
 
 def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays, store: Checkpoints) -> None:
@@ -238,7 +238,7 @@ def _reveal_profiles(finished: FinishedRun, policy: RevealPolicy, store: Checkpo
     opened, costs = run_on_one_element(job, partial(open_profiles, policy, profile))
     if config.me.index not in policy.profiles:
         return costs, None
-    summary = summarise(opened, profiles_of(job.steps).square_bits)
+    summary = summarise(opened, profiles_of(job.steps).square_bits, profiles_of(job.steps).least)
     _refuse_unless(summary.possible(policy.layout.total_rows), config, "profiles")
     labelled = config.kmeans_with_data.label
     return costs, write_profiles(

@@ -72,7 +72,7 @@ MARKS = {
     "triples.rows": "offline train predict",
     "triples.provider": "offline train predict",
     "align": "",
-    "align.name": "",
+    "align.name": "align",
     "align.reveal": "align",
     "align.case": "align",
     "align.duplicates": "",
@@ -118,6 +118,7 @@ MARKS = {
     "kmeans.drop_bits": RUNS,
     "kmeans.assignment": RUNS,
     "kmeans.outliers": "",
+    "kmeans.profile_minimum": "train",
     "kmeans.outliers.count": RUNS,
     "kmeans.outliers.fraction": RUNS,
     "kmeans.outliers.during_training": "train",
@@ -212,6 +213,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
         "kmeans.max_iter",
         "kmeans.tol",
         "kmeans.starts",
+        "kmeans.profile_minimum",
         "kmeans.final_assignment",
     } | {f"kmeans.init.{name}" for name in ("method", "seed", "indices")}
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]

@@ -13,6 +13,7 @@ from gmpy2 import mpz
 from veilmeans.crypto import prg
 from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.scheme import Ciphertexts
+from veilmeans.io.exchange.connections import attach_shared
 from veilmeans.io.storage.he_keyring import Keyring, load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, store_address
 from veilmeans.schemas.address import Address
@@ -36,6 +37,7 @@ class MakeCiphertexts:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
+        attach_shared(self.config)
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
         self.keyring = load_keyring(self.config.store_folder, self.config.me)
 
@@ -47,13 +49,13 @@ class MakeCiphertexts:
         yield shard
 
     def _make(self, number: int, iteration: int, shard: int, count: CountStage) -> dict[str, Array]:
-        ciphertexts: dict[str, Array] = {}
+        ciphertexts, keyring = dict[str, Array](), self.keyring.for_number(number)
         for stage, needs in self.plan.of(number).ciphertext_needs(shard, iteration).items():
             address = store_address(self.manifest.store, number, Address("", iteration, stage, shard))
             for need in needs:
                 if need.maker == self.config.me.index:
                     start = time.perf_counter()
-                    made = make_ciphertexts(need, self.keyring, address, cipher_processes(self.config))
+                    made = make_ciphertexts(need, keyring, address, cipher_processes(self.config))
                     ciphertexts[correction_name(stage, need.label)] = made
                     count(stage, StageMetrics(computed=time.perf_counter() - start, ciphertexts=need.count))
         return ciphertexts
