@@ -136,7 +136,7 @@ class PartyUnderFire:
         return self
 
     def look(self) -> None:
-        """See whether the process has ended; kill it if its time has come, and start it again."""
+        """See whether the process has ended; kill it if its time has come, and restart it."""
         if time.monotonic() >= self._kill_at:
             os.kill(self._pid, signal.SIGKILL)
         pid, status = os.waitpid(self._pid, 0 if time.monotonic() >= self._kill_at else os.WNOHANG)

@@ -142,7 +142,7 @@ def copied(before: Path) -> Iterator[Path]:
 
 
 def train_under(attack: Attack, folder: Path) -> tuple[float, Results, int]:
-    """Train while an attack goes on in another process; return also how often it happened."""
+    """Train while an attack continues in another process; return also how often it happened."""
     ended, done = threading.Event(), []
     attacker = threading.Thread(target=lambda: done.append(attack(folder, ended)))
     attacker.start()
