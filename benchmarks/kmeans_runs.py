@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +64,8 @@ class Shape:
     """Starts in the same rounds, the best of which is chosen."""
     final_assignment: bool = False
     """One more assignment after the last iteration; the paper and other systems count as many as iterations."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of all processes."""
     provider: str = "dealer"
     """Who makes the triples: a dealer, or the parties by ot or iknp."""
 
@@ -133,10 +135,10 @@ def finished_run(
         _in_child(write_inputs, folder, shape, rows)
         if shape.slow_offline:
             shape_links(folder, shape)
-        offline, before = run_command(folder, "offline", shape.members)
+        offline, before = run_command(folder, "offline", shape.members, shape.environment)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):
-            wall, during = run_command(folder, "train", PARTIES)
+            wall, during = run_command(folder, "train", PARTIES, shape.environment)
         yield folder, _collect(folder, offline, wall, before, during)
 
 
@@ -319,11 +321,13 @@ def _write_data(folder: Path, shape: Shape) -> None:
         writer.close()
 
 
-def run_command(folder: Path, command: str, names: Sequence[str]) -> tuple[float, Usages]:
-    """Seconds until all have ended, and what each has used."""
+def run_command(
+    folder: Path, command: str, names: Sequence[str], variables: Mapping[str, str] | None = None
+) -> tuple[float, Usages]:
+    """Seconds until all have ended, and what each has used. `variables`: more variables of their environment."""
     start = time.perf_counter()
     usages: Usages = {}
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(variables or {})}
     with _started(folder, command, names, environment) as processes:
         for name, process in zip(names, processes, strict=True):
             _, status, usages[name] = os.wait4(process.pid, 0)
