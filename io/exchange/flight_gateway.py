@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class GatewayServer(flight.FlightServerBase):
-    """What the gateways for peers and for workers have in common: streams of messages in, stored messages out.
+    """A gateway for peers or for workers: streams of messages in, stored messages out.
 
     It serves from its construction on, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
     away from the main thread.
@@ -92,7 +92,7 @@ class GatewayServer(flight.FlightServerBase):
         try:
             for chunk in reader:
                 if stream.receive(chunk):
-                    stream.settle()
+                    stream.complete_forwarding()
                     writer.write(pa.py_buffer(str(stream.stored).encode()))
                 if self._must_end(stream):
                     raise flight.FlightUnavailableError("the gateway is closing")
@@ -100,7 +100,7 @@ class GatewayServer(flight.FlightServerBase):
                 log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
                 return
             stream.commit()
-            stream.settle()
+            stream.complete_forwarding()
             writer.write(pa.py_buffer(str(stream.stored).encode()))
         except VeilmeansError as error:
             log.error("refused a message of %s: %s", sender, error.sentence)
@@ -298,7 +298,7 @@ class PutStream(ABC):
             self.stored += 1
         self._message = None
 
-    def settle(self) -> None:
+    def complete_forwarding(self) -> None:
         """Do what must be done before messages are acknowledged: nothing, a stored message is durable."""
         return
 
