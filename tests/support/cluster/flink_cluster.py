@@ -70,7 +70,7 @@ class FlinkCluster:
 
 
 def start_flink_cluster(
-    network: Network, sees: Sequence[Path], prepare: Callable[[Host], Mapping[str, str]]
+    network: Network, sees: Sequence[Path], prepare: Callable[[Host], Mapping[str, str]], owns: Sequence[Path] = ()
 ) -> FlinkCluster:
     """Start a cluster on three new hosts; `prepare` gives a worker's host what it needs and returns its variables."""
     distribution, jars = flink_distribution(), flink()
@@ -81,7 +81,7 @@ def start_flink_cluster(
     command = ["java", "-Xmx512m", *_java(distribution, manager), entry, "--configDir", str(conf)]
     process = manager.start(command, "jobmanager.log")
     rest = f"http://{manager.address}:{addresses['rest']}"
-    workers = {name: network.add(name, [distribution, HARNESS, *sees]) for name in WORKERS}
+    workers = {name: network.add(name, [distribution, HARNESS, *sees], owns) for name in WORKERS}
     await_page(process, manager, "jobmanager.log", f"{rest}/overview")
     for worker in workers.values():
         _start_task_manager(worker, manager, addresses, distribution, prepare(worker))
@@ -95,10 +95,10 @@ def _configure(host: Host, manager: Host, ports: Mapping[str, int]) -> Path:
     conf = host.folder / "conf"
     conf.mkdir()
     settings = {
-        "jobmanager": {"rpc": {"address": manager.address, "port": ports["rpc"]}, "bind-host": manager.address},
+        "jobmanager": {"rpc": {"address": manager.address, "port": ports["rpc"]}, "bind-host": manager.listen},
         "rest": {"address": manager.address, "bind-address": manager.address, "port": ports["rest"]},
         "blob": {"server": {"port": str(ports["blob"])}},
-        "taskmanager": {"host": host.address, "bind-host": host.address, "numberOfTaskSlots": PARALLELISM},
+        "taskmanager": {"host": host.address, "bind-host": host.listen, "numberOfTaskSlots": PARALLELISM},
         "parallelism": {"default": PARALLELISM},
         "cluster": {"evenly-spread-out-slots": True},
         "classloader": {"resolve-order": "parent-first"},
