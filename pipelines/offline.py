@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from veilmeans.crypto.he.product_parameters import SchemeParameters
-from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import attach_shared, check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import (
     COMPLETE,
@@ -33,7 +33,7 @@ from veilmeans.io.exchange.link_shaping import LAN, WAN
 from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import make_own_keys, store_peer_key
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete
 from veilmeans.pipelines.planning import engine_selection
 from veilmeans.pipelines.planning.engine_selection import agree_on_engines
 from veilmeans.pipelines.planning.plan_schema import OfflinePlan
@@ -178,6 +178,7 @@ def _refuse_lost_store(exchange: Exchange, config: JobConfig, heard: Mapping[str
 
 def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     """Check all that can be checked alone; return the terms for each member. `keep`: store measured costs."""
+    attach_shared(config)
     work = job_digest(config)
     config = config.offline()
     terms = _terms(config, work, keep)
@@ -229,7 +230,7 @@ def _make(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Mani
     from veilmeans.transforms.offline import ot_store  # imports numba: a dealer's store goes without
 
     making, costs = ot_store.StoreMaking(config, plan, manifest), StageCosts()
-    if config.store_folder.manifest.exists():
+    if is_complete(config.store_folder):
         making.discard()
         return
     ot_store.check_operands(making)

@@ -102,10 +102,6 @@ class RunFolder(Folder):
         """The checkpoint after so many iterations."""
         return self.checkpoints / f"{iterations}.arrow"
 
-    def checkpoint_numbers(self) -> list[int]:
-        """The numbers of iterations after which there are checkpoints, ascending."""
-        return _numbers(self.checkpoints, ".arrow")
-
     def shares(self, kind: str) -> Path:
         """The folder of one kind of kept arrays: OPERANDS, OPENED, or another kind and an iteration ("centroids/7")."""
         return self.path / kind
@@ -113,14 +109,6 @@ class RunFolder(Folder):
     def shard(self, kind: str, number: int) -> Path:
         """The arrays of one kind of one row or column shard."""
         return self.shares(kind) / f"{number}.arrow"
-
-    def shard_numbers(self, kind: str) -> list[int]:
-        """The shards of which arrays of one kind are kept, ascending."""
-        return _numbers(self.shares(kind), ".arrow")
-
-    def final_centroids(self, iterations: int) -> str:
-        """The kind of the centroids after the last of so many iterations: of the best start, if one was chosen."""
-        return CHOSEN if self.shard_numbers(CHOSEN) else f"{CENTROIDS}/{iterations}"
 
     dropped = _Name("collected")  # the iteration before which the messages of this run were dropped from the inbox
     finished = _Name("finished.json")  # the facts about a run after its iterations, for a later prediction or opening
@@ -254,10 +242,6 @@ class PreparedData(Folder):
     def encoded(self, digest: str) -> "EncodedFolder":
         """One source, normalised and encoded in one way."""
         return EncodedFolder(self.path / f"prepared-{digest}")
-
-    def all_encoded(self) -> "list[EncodedFolder]":
-        """All complete folders of encoded shards."""
-        return [EncodedFolder(file.parent) for file in self.path.glob("prepared-*/manifest.json")]
 
 
 class EncodedFolder(Folder):

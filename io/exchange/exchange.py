@@ -13,12 +13,15 @@ Implementations: `flight_exchange` (Arrow Flight, mutual TLS) and `file_exchange
 slows either of them to a given link.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import not_
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
+from tenacity import Retrying, retry_if_result, stop_after_delay
+from tenacity.wait import wait_base
 
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import RefusedError
@@ -107,3 +110,11 @@ def check_size(key: MessageKey, size: int, limit: int) -> None:
             f"message {key} has {size:,} bytes and the limit is {limit:,}: lower beam.rows_per_shard, or raise "
             "exchange.max_message_mb at every party"
         )
+
+
+def poll(condition: Callable[[], bool], seconds: float, pause: wait_base) -> bool:
+    """Return whether `condition` holds within `seconds`; `pause` gives the pauses between two questions."""
+    polling = Retrying(
+        retry=retry_if_result(not_), wait=pause, stop=stop_after_delay(seconds), retry_error_callback=lambda _: False
+    )
+    return polling(condition)

@@ -20,8 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from tenacity import wait_exponential
 
 from veilmeans.crypto.pairwise_encryption import DecryptionError, PairwiseCipher
-from veilmeans.io.exchange.exchange import Outgoing, check_size, missing
-from veilmeans.io.exchange.polling import poll
+from veilmeans.io.exchange.exchange import Outgoing, check_size, missing, poll
 from veilmeans.schemas.errors import PeerError, RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, MessageKey, iteration_in, open_envelope
 

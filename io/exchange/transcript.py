@@ -93,6 +93,10 @@ class TranscriptWriter:
                 self._messages(key.address.iteration).append(key, header, payload)
         self.record([(key, header)], broadcast)
 
+    def sync(self, iteration: int) -> None:
+        """Return when the lines of an iteration, of all processes, survive a power cut."""
+        sync_lines(self.folder, iteration)
+
     def _file(self, iteration: int) -> int:
         if iteration not in self._files:
             for old in [number for number in self._files if number < iteration - 1]:
@@ -176,13 +180,18 @@ class Transcript:
 
     def sync(self, iteration: int) -> None:
         """Return when the lines of an iteration, of all processes, survive a power cut."""
-        for file in (self.folder / str(iteration)).glob("*"):
-            with disk_errors(self.folder):
-                handle = os.open(file, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+        sync_lines(self.folder, iteration)
+
+
+def sync_lines(folder: Path, iteration: int) -> None:
+    """Sync all files of an iteration below a transcript's folder."""
+    for file in (folder / str(iteration)).glob("*"):
+        with disk_errors(folder):
+            handle = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 @dataclass(frozen=True)

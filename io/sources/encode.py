@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from veilmeans.io.sources.row_batches import RowBatch, row_batches
 from veilmeans.io.sources.row_digest import RowDigest
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
+from veilmeans.io.storage.atomic_files import disk_errors
 from veilmeans.io.storage.encoded_shards import (
     EncodedData,
     is_integer_valued,
@@ -27,6 +26,7 @@ from veilmeans.io.storage.encoded_shards import (
     write_labels,
     write_rows,
 )
+from veilmeans.io.storage.party_files import files_at
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.run_folder import PreparedData
@@ -64,13 +64,13 @@ def encode_source(
     existing = load_encoded_data(target)
     if existing is not None:
         return existing
-    shutil.rmtree(target, ignore_errors=True)
+    files = files_at(target)
+    files.delete_folder(target)
     with disk_errors(folder):
         try:
-            make_private_folder(target)
             return _write_shards(scan, _Encoder(scan.columns, scaling, interval, out_of_range), rows_per_shard, target)
         except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
+            files.delete_folder(target)
             raise
 
 

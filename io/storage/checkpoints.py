@@ -14,20 +14,26 @@ damaged one is refused. Folders are for this user only.
 """
 
 import hmac
-import os
 import re
-import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from veilmeans.io.storage.atomic_files import atomic_write, make_private_folder
+from veilmeans.io.storage.party_files import files_at, numbered
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CENTROIDS, ENCRYPTED, SCORES, SEED_WEIGHTS, SEEDS, RunFolder
+from veilmeans.schemas.run_folder import (
+    ASSIGNMENTS,
+    CENTROIDS,
+    CHOSEN,
+    ENCRYPTED,
+    SCORES,
+    SEED_WEIGHTS,
+    SEEDS,
+    RunFolder,
+)
 
 _NUMBER = re.compile("-?[0-9]+")  # the iterations of k-means++ are below 0
 _TAG_SIZE = 64  # bytes before the arrays: the HMAC, padded so that mapped arrays are aligned
@@ -50,7 +56,7 @@ class Checkpoints:
 
     def newest(self) -> int:
         """Return the number of the newest checkpoint, which is how many iterations are done; -1 if there is none."""
-        return max(self.folder.checkpoint_numbers(), default=-1)
+        return max(checkpoint_numbers(self.folder), default=-1)
 
     def write(self, done: int, arrays: Arrays) -> None:
         """Write the checkpoint after `done` iterations, when the peers have all messages before it."""
@@ -63,7 +69,7 @@ class Checkpoints:
         A damaged one may be removed: the messages of the iteration before it still exist (`train` keeps them).
         """
         remedy = ", or remove it: an unfinished run resumes from the checkpoint before it" if done else ""
-        return self._read(self.folder.checkpoint(done), remedy)
+        return self._read(self.folder.checkpoint(done), remedy, fresh=True)
 
     def write_shard(self, kind: str, shard: int, arrays: Arrays) -> None:
         """Write the arrays of one kind of one row or column shard."""
@@ -77,19 +83,21 @@ class Checkpoints:
         folder, _, done = kind.partition("/")
         remedy = ""
         if folder in (ASSIGNMENTS, CENTROIDS) and done != "0":
-            last = max((n for n in self.folder.checkpoint_numbers() if n <= int(done)), default=int(done))
+            last = max((n for n in checkpoint_numbers(self.folder) if n <= int(done)), default=int(done))
             remedy = f", or remove {self.folder.checkpoint(last)}: an unfinished run repeats that iteration"
         return self._read(self.folder.shard(kind, shard), remedy)
 
     def shards(self, kind: str) -> list[int]:
         """List the shards of which this kind of arrays was written."""
-        return self.folder.shard_numbers(kind)
+        return shard_numbers(self.folder, kind)
 
     def drop(self, kind: str, before: int | None = None) -> None:
         """Delete the arrays of iterations below `before` (None: all), to which no rerun can go back."""
-        for old in self.folder.shares(kind).glob("*"):
-            if _NUMBER.fullmatch(old.name) and (before is None or int(old.name) < before):
-                shutil.rmtree(old, ignore_errors=True)
+        folder = self.folder.shares(kind)
+        files = files_at(folder)
+        for old in files.names(folder):
+            if _NUMBER.fullmatch(old) and (before is None or int(old) < before):
+                files.delete_folder(folder / old)
 
     def read_file(self, file: Path) -> dict[str, Array]:
         """Read the arrays of any file of the run."""
@@ -103,19 +111,12 @@ class Checkpoints:
 
     def _write(self, file: Path, arrays: Arrays) -> None:
         content = to_stream(arrays)
-        make_private_folder(file.parent)
-        with atomic_write(file) as part, part.open("wb") as target:
-            target.write(self._tag(file, content))
-            target.write(content)
-            target.flush()
-            os.fsync(target.fileno())
-        _sync_folder(file.parent)
+        files_at(file).write(file, [self._tag(file, content), content], durable=True)
 
-    def _read(self, file: Path, remedy: str) -> dict[str, Array]:
+    def _read(self, file: Path, remedy: str, fresh: bool = False) -> dict[str, Array]:
         advice = f"restore it from a backup{remedy}, or start a new run id"
         try:
-            with pa.memory_map(str(file)) as source:
-                tagged = source.read_buffer()
+            tagged = files_at(file).read(file, fresh)
         except FileNotFoundError:
             raise StorageError(f"{file} is missing: {advice}") from None
         except (OSError, pa.ArrowException) as error:
@@ -126,6 +127,21 @@ class Checkpoints:
         if not hmac.compare_digest(tag, self._tag(file, content)):
             raise StorageError(f"{file} is damaged or was made by another seed: {advice}")
         return from_stream(content)
+
+
+def checkpoint_numbers(folder: RunFolder) -> list[int]:
+    """The numbers of iterations after which there are checkpoints, ascending."""
+    return numbered(files_at(folder.path).names(folder.checkpoints), ".arrow")
+
+
+def shard_numbers(folder: RunFolder, kind: str) -> list[int]:
+    """The shards of which arrays of one kind are kept, ascending."""
+    return numbered(files_at(folder.path).names(folder.shares(kind)), ".arrow")
+
+
+def final_centroids(folder: RunFolder, iterations: int) -> str:
+    """Name the kind of the centroids after the last of so many iterations: of the best start, if one was chosen."""
+    return CHOSEN if files_at(folder.path).exists(folder.shard(CHOSEN, 0)) else centroids(iterations)
 
 
 def assignments(done: int) -> str:
@@ -156,13 +172,3 @@ def seeds(number: int) -> str:
 def seed_weights(chosen: int) -> str:
     """Name the kind of arrays, by row shards, that holds the rows' weights when so many centroids were chosen."""
     return f"{SEED_WEIGHTS}/{chosen}"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder, without which a renamed file may be lost; not every filesystem can do it."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

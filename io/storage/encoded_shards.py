@@ -4,6 +4,7 @@ They are plaintext: they never leave the party. A tag under a public key detects
 here might as well change the data.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.io.storage.atomic_files import read_json, write_json
+from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.errors import InputError, StorageError
-from veilmeans.schemas.run_folder import EncodedFolder
+from veilmeans.schemas.run_folder import EncodedFolder, PreparedData
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -54,16 +55,24 @@ class EncodedData:
             "nonzeros": self.nonzeros,
             "integer_valued": self.integer_valued,
         }
-        write_json(EncodedFolder(self.folder).manifest, content)
+        write_file_json(EncodedFolder(self.folder).manifest, content)
 
 
 def load_encoded_data(folder: Path) -> EncodedData | None:
     """Read the manifest of a folder that `io.sources.encode` completed; None if it did not."""
-    content = read_json(EncodedFolder(folder).manifest)
-    if content is None:
+    try:
+        content = json.loads(read_file_text(EncodedFolder(folder).manifest))
+    except (FileNotFoundError, NotADirectoryError):
         return None
     columns, nonzeros = from_ranges(content["columns"]), tuple(content["nonzeros"])
     return EncodedData(folder, content["rows"], columns, content["rows_per_shard"], nonzeros, content["integer_valued"])
+
+
+def complete_folders(prepared: PreparedData) -> list[EncodedFolder]:
+    """List all complete folders of encoded shards."""
+    files = files_at(prepared.path)
+    folders = [EncodedFolder(prepared.path / name) for name in files.names(prepared.path)]
+    return [folder for folder in folders if files.exists(folder.manifest)]
 
 
 def is_integer_valued(values: ring.Ring) -> bool:
@@ -154,7 +163,7 @@ def write_rows(
 def read_ids(folder: Path, shard: int) -> pa.Array:
     """Read the ids of one shard's rows; without an id, the rows' numbers from 0."""
     file = EncodedFolder(folder).ids(shard)
-    if file.exists():
+    if files_at(file).exists(file):
         with pa.ipc.open_stream(_map(file)) as reader:
             return reader.read_next_batch().column(0)
     data = load_encoded_data(folder)
@@ -167,7 +176,7 @@ def read_ids(folder: Path, shard: int) -> pa.Array:
 def read_labels(folder: Path, shard: int) -> NDArray[np.uint8] | None:
     """Read the labels of one shard's rows: 0, 1 or UNKNOWN; None if the source has none."""
     file = EncodedFolder(folder).labels(shard)
-    return from_stream(pa.BufferReader(_map(file)))["label"] if file.exists() else None
+    return from_stream(pa.BufferReader(_map(file)))["label"] if files_at(file).exists(file) else None
 
 
 def write_labels(folder: Path, shard: int, labels: NDArray[np.uint8]) -> None:

@@ -16,7 +16,7 @@ from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.crypto.he.scheme import PrivateKey, PublicKey
 from veilmeans.crypto.prg import SEED_SIZE
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.party import Party
@@ -53,9 +53,10 @@ def check_scheme_installed(scheme: str) -> None:
 def make_own_keys(folder: StoreFolder, cipher: SchemeParameters) -> PublicKey:
     """Make this party's key pair and seed, unless they exist; return its public key."""
     check_scheme_installed(cipher.scheme)
-    if not folder.he_key.exists():
+    files = files_at(folder.path)
+    if not files.exists(folder.he_key):
         write_secret(folder.he_key, json.dumps(he.generate_key(cipher.scheme, cipher.bits).to_json()).encode())
-    if not folder.he_seed.exists():
+    if not files.exists(folder.he_seed):
         write_secret(folder.he_seed, os.urandom(SEED_SIZE))
     return _read_own(folder).public
 
@@ -68,12 +69,12 @@ def store_peer_key(folder: StoreFolder, peer: str, content: bytes, cipher: Schem
         raise RefusedError(f"{peer} sent an unusable public key: does it run another veilmeans?") from None
     if (key.scheme, key.bits) != (cipher.scheme, cipher.bits):
         raise RefusedError(f"{peer} sent a key of {key.bits} bits for {key.scheme}: {cipher.bits} bits were agreed on")
-    write_json(folder.peer_key(peer), key.to_json())
+    write_file_json(folder.peer_key(peer), key.to_json())
 
 
 def has_keys(folder: StoreFolder) -> bool:
     """Return whether the triple store was made for a job with ciphertexts."""
-    return folder.he_key.exists()
+    return files_at(folder.path).exists(folder.he_key)
 
 
 @lru_cache(maxsize=8)
@@ -104,14 +105,14 @@ def _read_own(folder: StoreFolder) -> PrivateKey:
 
 
 def _read_secret(file: Path) -> bytes:
-    if not file.exists():
+    if not files_at(file).exists(file):
         raise _damaged(file)
     return read_secret(file)
 
 
 def _read_peer(file: Path) -> PublicKey:
     try:
-        return he.public_key_from_json(json.loads(file.read_text()))
+        return he.public_key_from_json(json.loads(read_file_text(file)))
     except (OSError, ValueError, TypeError, KeyError):
         raise _damaged(file) from None
 

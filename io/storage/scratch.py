@@ -2,20 +2,18 @@
 
   value    the arrays are in the element: Beam's coder copies them through every barrier
   memory/… this process keeps the arrays, and a reference crosses; for runners whose workers are threads of one process
-  a path   Arrow IPC files below a folder on any Beam filesystem, memory-mapped where it is local; the path crosses
+  a path   Arrow IPC files below a folder, memory-mapped where it is local; sealed where it is on another Beam
+           filesystem (`io.storage.shared_files`); the path crosses
 
 A state is kept under its address, so a retry keeps the same state in the same place.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
-from veilmeans.io.storage.atomic_files import write_arrays
+from veilmeans.io.storage.party_files import files_at, read_file_arrays, write_file_arrays
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Arrays, from_stream, to_stream
+from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard
 
 VALUE, MEMORY = "value", "memory/"
@@ -24,7 +22,7 @@ _memory: dict[str, Arrays] = {}
 
 @dataclass(frozen=True)
 class Scratch:
-    """The states of one party. `root`: VALUE, or MEMORY and a name for the party, or a folder on a Beam filesystem."""
+    """The states of one party. `root`: VALUE, or MEMORY and a name for the party, or a folder."""
 
     root: str
 
@@ -35,13 +33,8 @@ class Scratch:
         path = self._path(address)
         if self._in_memory:
             _memory[path] = arrays
-        elif self._local:
-            write_arrays(Path(path), arrays)
         else:
-            from apache_beam.io.filesystems import FileSystems
-
-            with FileSystems.create(path, compression_type="uncompressed") as file:
-                file.write(to_stream(arrays).to_pybytes())
+            write_file_arrays(Path(path), arrays)
         return Shard(reference=path)
 
     def load(self, shard: Shard) -> Arrays:
@@ -50,28 +43,23 @@ class Scratch:
             return shard.arrays
         if self._in_memory:
             return _memory[shard.reference]
-        if self._local:
-            with pa.memory_map(shard.reference) as source:
-                return from_stream(source)
-        from apache_beam.io.filesystems import FileSystems
-
-        with FileSystems.open(shard.reference, compression_type="uncompressed") as file:
-            return from_stream(pa.py_buffer(file.read()))
+        return read_file_arrays(Path(shard.reference), fresh=True)
 
     def drop(self, address: Address) -> None:
         """Delete a state that no retry needs any more."""
         if self._in_memory:
             _memory.pop(self._path(address), None)
-        elif self.root != VALUE and self._local:
-            Path(self._path(address)).unlink(missing_ok=True)
+        elif self.root != VALUE:
+            path = Path(self._path(address))
+            files_at(path).delete(path)
 
     def clear(self, run: str, iteration: int | None = None) -> None:
         """Delete all states of a run whose pipeline has ended, or of one iteration that has."""
         folder = f"{self.root}/{run}/" if iteration is None else f"{self.root}/{run}/{iteration}/"
         for path in [path for path in _memory if path.startswith(folder)]:
             del _memory[path]
-        if self.root != VALUE and not self._in_memory and self._local:
-            shutil.rmtree(folder, ignore_errors=True)
+        if self.root != VALUE and not self._in_memory:
+            files_at(Path(folder)).delete_folder(Path(folder))
 
     def _path(self, address: Address) -> str:
         return f"{self.root}/{address}.arrow"
@@ -79,7 +67,3 @@ class Scratch:
     @property
     def _in_memory(self) -> bool:
         return self.root.startswith(MEMORY)
-
-    @property
-    def _local(self) -> bool:
-        return "://" not in self.root

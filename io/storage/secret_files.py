@@ -1,14 +1,21 @@
-"""A party's secrets as files: mode 0600, made once, never overwritten."""
+"""A party's secrets as files: mode 0600, made once, never overwritten. Those below a shared `storage` are sealed."""
 
 import os
 from pathlib import Path
 
+from veilmeans.io.storage.party_files import LOCAL, files_at
 from veilmeans.schemas.errors import ConfigError, StorageError
 
 
 def write_secret(path: Path, secret: bytes) -> None:
     """Write a file that only its owner may read; refuse to replace it by another secret."""
-    if path.exists() and path.read_bytes() == secret:
+    files = files_at(path)
+    if files.exists(path) and files.read(path).to_pybytes() == secret:
+        return
+    if files is not LOCAL:
+        if files.exists(path):
+            raise _exists(path)
+        files.write(path, [secret])
         return
     part = path.with_name(f".{path.name}.part")
     try:
@@ -16,16 +23,23 @@ def write_secret(path: Path, secret: bytes) -> None:
             file.write(secret)
         os.link(part, path)
     except FileExistsError:
-        raise StorageError(f"{path} exists and is not overwritten: choose another folder or remove it") from None
+        raise _exists(path) from None
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
 
 
+def _exists(path: Path) -> StorageError:
+    return StorageError(f"{path} exists and is not overwritten: choose another folder or remove it")
+
+
 def read_secret(path: Path) -> bytes:
     """Read a secret file; refuse one that others may read."""
+    files = files_at(path)
     try:
+        if files is not LOCAL:
+            return bytes(files.read(path))
         mode = path.stat().st_mode & 0o777
         secret = path.read_bytes()
     except OSError as error:

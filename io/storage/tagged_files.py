@@ -11,12 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from veilmeans.io.storage.atomic_files import atomic_write
-from veilmeans.schemas.arrays import write_stream
+from veilmeans.io.storage.party_files import LOCAL, files_at
+from veilmeans.schemas.arrays import stream_size, write_stream
 
 TAG_SIZE = 16
 _MOST_REMEMBERED = 1 << 16
-_checked: set[tuple[bytes, str, int, int, int]] = set()  # the files that this process has checked: key, path, state
+_Seen = tuple[bytes, str, int, int, int]
+_checked: set[_Seen] = set()  # the files on this disk that this process has checked: key, path, state
 
 
 class DamagedFileError(Exception):
@@ -24,33 +25,34 @@ class DamagedFileError(Exception):
 
 
 def write_tagged(path: Path, key: bytes, name: str, batch: pa.RecordBatch) -> None:
-    """Write a record batch atomically as an Arrow IPC stream, with its tag."""
-    with atomic_write(path) as part:
-        with pa.OSFile(str(part), "wb") as file:
-            write_stream(batch, file)
-        with pa.memory_map(str(part)) as source:
-            tag = _tag(key, name, source.read_buffer())
-        with part.open("ab") as end:
-            end.write(tag)
+    """Write a record batch as an Arrow IPC stream, with its tag."""
+    stream = pa.allocate_buffer(stream_size(batch))
+    write_stream(batch, pa.FixedSizeBufferWriter(stream))
+    files_at(path).write(path, [stream, _tag(key, name, stream)])
 
 
 def map_tagged(path: Path, key: bytes, name: str) -> pa.Buffer:
     """Map the stream of a file that `write_tagged` made, and check it; raise DamagedFileError."""
+    files = files_at(path)
     try:
-        state = path.stat()
-        with pa.memory_map(str(path)) as source:
-            content = source.read_buffer()
+        state = path.stat() if files is LOCAL else None
+        content = files.read(path)
     except (OSError, pa.ArrowException):
         raise DamagedFileError from None
     stream = content.slice(0, max(0, content.size - TAG_SIZE))
-    seen = (key, str(path), state.st_ino, state.st_mtime_ns, state.st_size)
+    seen = None if state is None else (key, str(path), state.st_ino, state.st_mtime_ns, state.st_size)
     if seen not in _checked:
         if not hmac.compare_digest(content.slice(stream.size).to_pybytes(), _tag(key, name, stream)):
             raise DamagedFileError
-        if len(_checked) >= _MOST_REMEMBERED:
-            _checked.clear()
-        _checked.add(seen)
+        if seen is not None:
+            _remember(seen)
     return stream
+
+
+def _remember(seen: _Seen) -> None:
+    if len(_checked) >= _MOST_REMEMBERED:
+        _checked.clear()
+    _checked.add(seen)
 
 
 def _tag(key: bytes, name: str, stream: pa.Buffer) -> bytes:

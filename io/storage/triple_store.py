@@ -16,7 +16,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from veilmeans.crypto import prg
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, write_json
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
+from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
@@ -62,16 +63,16 @@ class TripleStore:
 
     def complete(self) -> None:
         """Write the manifest: all corrections are there, and the store can be opened."""
-        write_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
+        write_file_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
 
     @classmethod
     def open(cls, folder: StoreFolder) -> "TripleStore":
         """Open a complete store."""
         file = folder.manifest
-        if not file.exists():
+        if not is_complete(folder):
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            content = json.loads(file.read_text())
+            content = json.loads(read_file_text(file))
             tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
@@ -93,7 +94,9 @@ class TripleStore:
     def _tags(self) -> dict[str, str]:
         """The tags of the manifest, which holds them, and of keys and seeds."""
         manifest = json.dumps(asdict(self.manifest), sort_keys=True).encode()
-        keys = {file.name: file.read_bytes() for file in self.folder.path.glob("cipher.*")}
+        folder, files = self.folder.path, files_at(self.folder.path)
+        names = [name for name in files.names(folder) if name.startswith("cipher.")]
+        keys = {name: files.read(folder / name).to_pybytes() for name in names}
         return {
             name: hmac.digest(self._file_key, name.encode() + b" " + content, "sha256").hex()
             for name, content in {self.folder.manifest.name: manifest, **keys}.items()
@@ -180,7 +183,7 @@ class TripleStore:
         self._write(self.folder.corrections(number, iteration, shard), arrays)
 
     def has_corrections(self, number: int, iteration: int, shard: int) -> bool:
-        return self.folder.corrections(number, iteration, shard).exists()
+        return _exists(self.folder.corrections(number, iteration, shard))
 
     def corrections(self, number: int, iteration: int, shard: int) -> Arrays:
         return self._map(self.folder.corrections(number, iteration, shard))
@@ -189,7 +192,7 @@ class TripleStore:
         self._write(self.folder.ciphertexts(number, iteration, shard), arrays)
 
     def has_ciphertexts(self, number: int, iteration: int, shard: int) -> bool:
-        return self.folder.ciphertexts(number, iteration, shard).exists()
+        return _exists(self.folder.ciphertexts(number, iteration, shard))
 
     def ciphertexts(self, number: int, iteration: int, shard: int) -> Arrays:
         return self._map(self.folder.ciphertexts(number, iteration, shard))
@@ -268,10 +271,19 @@ def stage_of(name: str) -> str:
     return name.partition(":")[0]
 
 
+def is_complete(folder: StoreFolder) -> bool:
+    """Return whether a store is complete and can be opened."""
+    return _exists(folder.manifest)
+
+
+def _exists(path: Path) -> bool:
+    return files_at(path).exists(path)
+
+
 @lru_cache(maxsize=64)
 def _map_arrays(path: Path, key: bytes, name: str) -> Arrays:
     """Map the arrays of a store's file and check them; it never changes."""
-    if not path.exists():
+    if not _exists(path):
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
     try:
         return from_stream(map_tagged(path, key, name))

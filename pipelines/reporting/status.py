@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from veilmeans.io.exchange.connections import attach_shared
+from veilmeans.io.storage.checkpoints import checkpoint_numbers
+from veilmeans.io.storage.encoded_shards import complete_folders
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.io.storage.triple_store import TripleStore
@@ -43,6 +46,7 @@ class RunStatus:
 
 def read_status(config: JobConfig) -> RunStatus:
     """Read how far the run has come."""
+    attach_shared(config)
     folder = config.run_folder
     report, result = RunReport(folder).content, read_result(folder)
     opened = (
@@ -55,10 +59,10 @@ def read_status(config: JobConfig) -> RunStatus:
     )
     peers = [peer for peer in config.parties if peer != config.party]
     return RunStatus(
-        prepared=len(config.storage_folder.prepared.all_encoded()),
+        prepared=len(complete_folders(config.storage_folder.prepared)),
         store=_store_status(config),
         agreed=all(folder.terms(peer, config.party).exists() for peer in peers),
-        iterations=max([0, *folder.checkpoint_numbers()]),
+        iterations=max([0, *checkpoint_numbers(folder)]),
         seconds=report["seconds"],
         bytes_sent=bytes_sent(report["stages"]),
         files=tuple(str(file) for file in opened if file.exists()),
@@ -97,7 +101,7 @@ def _store_state(config: JobConfig, store: StoreStatus | None) -> str:
 
 def _run_states(config: JobConfig, status: RunStatus) -> list[tuple[str, str]]:
     job, done = config.kmeans_with_data, status.iterations
-    begun = bool(config.run_folder.checkpoint_numbers())
+    begun = bool(checkpoint_numbers(config.run_folder))
     iterations = ("iterations", f"{done} of at most {job.max_iter} done" if begun else "none done")
     if job.predict is not None:
         iterations = ("new rows", f"assigned to clusters of {job.predict.model!r}" if done else "not assigned yet")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.io.sources.scaling import Scaling
-from veilmeans.io.storage.checkpoints import Checkpoints, scores
+from veilmeans.io.storage.checkpoints import Checkpoints, final_centroids, scores
 from veilmeans.io.storage.encoded_shards import read_ids, read_rows
 from veilmeans.io.storage.result_files import Rows, write_centroids, write_profiles, write_result, write_rows
 from veilmeans.io.storage.run_report import RunReport, Stages
@@ -113,7 +113,7 @@ def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints)
     checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
-    return {**checkpoint, "mu": read_centroids(finished.job, store, store.folder.final_centroids(finished.done))}
+    return {**checkpoint, "mu": read_centroids(finished.job, store, final_centroids(store.folder, finished.done))}
 
 
 def require_kept(finished: FinishedRun, policy: RevealPolicy, checkpoint: Arrays, store: Checkpoints) -> None:

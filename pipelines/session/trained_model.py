@@ -16,6 +16,8 @@ from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import format_of
 from veilmeans.io.sources.sparse_matrices import parse_column_ranges
 from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.storage.checkpoints import final_centroids, shard_numbers
+from veilmeans.io.storage.party_files import files_at
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.config import JobConfig
@@ -49,11 +51,11 @@ class TrainedModel:
     def digest(self) -> str:
         """A digest of the shares on disk: a prediction's masks are bound to these shares."""
         digest = hashlib.sha256(self.binding.encode())
-        kind = self.folder.final_centroids(self.iterations)
-        files = [self.folder.shard(kind, number) for number in self.folder.shard_numbers(kind)]
+        kind = final_centroids(self.folder, self.iterations)
+        shards = [self.folder.shard(kind, number) for number in shard_numbers(self.folder, kind)]
         try:
-            for file in (self.folder.checkpoint(self.iterations), *files):
-                digest.update(file.read_bytes())
+            for file in (self.folder.checkpoint(self.iterations), *shards):
+                digest.update(files_at(file).read(file, fresh=True))
         except OSError as error:
             raise StorageError(f"{error.filename} cannot be read: restore it from a backup") from None
         return digest.hexdigest()

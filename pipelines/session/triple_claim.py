@@ -9,7 +9,7 @@ import numpy as np
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import completion_messages, stored_terms
 from veilmeans.io.storage.he_keyring import load_keyring
-from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete
 from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, store_jobs
 from veilmeans.pipelines.session.session import farewells
 from veilmeans.schemas.address import Address
@@ -34,7 +34,7 @@ def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
 
 def is_missing(config: JobConfig) -> bool:
     """True if there is no complete triple store yet, and the parties make it themselves."""
-    return config.provider != "dealer" and not config.store_folder.manifest.exists()
+    return config.provider != "dealer" and not is_complete(config.store_folder)
 
 
 def is_made_first(config: JobConfig) -> bool:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from veilmeans.io.storage.checkpoints import checkpoint_numbers, shard_numbers
+from veilmeans.io.storage.encoded_shards import complete_folders
 from veilmeans.schemas.run_folder import ENCRYPTED, OPERANDS, EncodedFolder, RunFolder, StorageFolder, StoreFolder
 
 ROOT = Path(__file__).parents[2]
@@ -68,14 +70,14 @@ def test_a_folder_is_usable_as_a_path(tmp_path: Path) -> None:
 
 def test_numbers_are_read_from_the_names_of_files(tmp_path: Path) -> None:
     run, store = RunFolder(tmp_path / "run"), StoreFolder(tmp_path / "store")
-    assert (run.checkpoint_numbers(), run.shard_numbers(OPERANDS), store.claim_numbers()) == ([], [], [])
+    assert (checkpoint_numbers(run), shard_numbers(run, OPERANDS), store.claim_numbers()) == ([], [], [])
     for file in (
         run.checkpoint(10), run.checkpoint(9), run.checkpoints / "x.arrow", run.checkpoints / "¹.arrow",
         run.shard(OPERANDS, 4), store.claim(0), store.unfinished_claim(1, "october"), store.claims / "notes.json",
     ):  # fmt: skip
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    assert (run.checkpoint_numbers(), run.shard_numbers(OPERANDS), store.claim_numbers()) == ([9, 10], [4], [0])
+    assert (checkpoint_numbers(run), shard_numbers(run, OPERANDS), store.claim_numbers()) == ([9, 10], [4], [0])
 
 
 def test_a_folder_of_encoded_shards_counts_when_it_has_its_manifest(tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_a_folder_of_encoded_shards_counts_when_it_has_its_manifest(tmp_path: Pa
     for digest in ("complete", "unfinished"):
         prepared.encoded(digest).path.mkdir(parents=True)
     prepared.encoded("complete").manifest.touch()
-    assert prepared.all_encoded() == [EncodedFolder(prepared.path / "prepared-complete")]
+    assert complete_folders(prepared) == [EncodedFolder(prepared.path / "prepared-complete")]
 
 
 def test_no_other_module_spells_the_name_of_a_file() -> None:

@@ -26,7 +26,7 @@ from veilmeans.crypto import bits, ring
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.checkpoints import Checkpoints
-from veilmeans.io.storage.encoded_shards import load_encoded_data, read_rows
+from veilmeans.io.storage.encoded_shards import complete_folders, load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
@@ -149,7 +149,7 @@ class ObservedRun:
 
     def values(self, party: str) -> Array:
         """A party's normalised rows as ring elements."""
-        folders = self.world[party].storage_folder.prepared.all_encoded()
+        folders = complete_folders(self.world[party].storage_folder.prepared)
         (prepared,) = filter(None, (load_encoded_data(each.path) for each in folders))
         return np.concatenate([read_rows(prepared.folder, i).toarray() for i in range(prepared.shards)])
 

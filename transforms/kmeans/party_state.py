@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from veilmeans.crypto import ring
-from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, scores
+from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, encrypted, final_centroids, scores
 from veilmeans.io.storage.encoded_shards import (
     pad_rows,
     pad_sparse_rows,
@@ -149,7 +149,7 @@ def _column_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> A
 
 def _kind(job: PartyJob, context: OpenPartyContext) -> str:
     """The kind of the centroids as this iteration begins: of all starts, or of the one that was chosen."""
-    return centroids(context.iteration) if job.steps.starts > 1 else context.folder.final_centroids(context.iteration)
+    return centroids(context.iteration) if job.steps.starts > 1 else final_centroids(context.folder, context.iteration)
 
 
 def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Arrays:
@@ -318,7 +318,7 @@ _NOT_STOPPED = np.zeros(1, np.uint8)  # the stop bit of a checkpoint that no ite
 # checkpoints of a prediction, and of an assignment after the last iteration
 def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, done: int) -> None:
     """Write checkpoint 0 from the model's shares of centroids after its `done` iterations."""
-    folder = model.folder.final_centroids(done)
+    folder = final_centroids(model.folder, done)
     parts = [model.read_shard(folder, shard)["mu"] for shard in model.shards(folder)]
     mu: ring.Ring = np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), ring.DTYPE)
     if mu.shape != (job.steps.k, job.steps.layout.total_features):

@@ -15,8 +15,9 @@ import numpy as np
 
 from veilmeans.crypto.correlations import CorrelationPart, compute_corrections
 from veilmeans.crypto.prg import SEED_SIZE, derive
-from veilmeans.io.exchange.connections import open_exchange
+from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
+from veilmeans.io.storage.party_files import files_at
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, stage_of, store_address
 from veilmeans.schemas.address import Address
@@ -39,21 +40,22 @@ _CORRECTIONS = "offline.corrections"
 def make_dealer_seed(config: JobConfig) -> None:
     """Make the store's secret, unless it exists: it is kept so that a rerun deals the same."""
     file = config.run_folder.dealer_seed
-    if not file.exists():
+    if not files_at(file).exists(file):
         write_secret(file, os.urandom(SEED_SIZE))
 
 
 def dealer_seeds(config: JobConfig) -> list[bytes]:
     """Derive a seed for each party from the store's secret; a worker that cannot see it must not make its own."""
     file = config.run_folder.dealer_seed
-    if not file.exists():
-        raise StorageError(f"the dealer's {file} is not there: workers must see the dealer's storage")
+    if not files_at(file).exists(file):
+        raise StorageError(f"the dealer's {file} is not there: workers must see the dealer's storage, or set shared")
     return [derive(read_secret(file), f"party {name}") for name in config.parties]
 
 
 def delete_dealer_seeds(config: JobConfig) -> None:
     """Delete the store's secret: when every party has its store, the dealer need not know the masks any longer."""
-    config.run_folder.dealer_seed.unlink(missing_ok=True)
+    file = config.run_folder.dealer_seed
+    files_at(file).delete(file)
 
 
 def send_seeds(exchange: Exchange, config: JobConfig) -> None:
@@ -73,6 +75,7 @@ class DealShards:
         self.config, self.plan, self.store = config, plan, store
 
     def setup(self) -> None:
+        attach_shared(self.config)
         self.exchange = open_exchange(self.config)
         self.seeds = dealer_seeds(self.config)
 
@@ -124,6 +127,7 @@ class ReceiveShards:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
+        attach_shared(self.config)
         self.exchange = open_exchange(self.config)
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
 

@@ -27,9 +27,10 @@ import numpy as np
 from veilmeans.crypto.lattice.lattice_seeds import session_seed
 from veilmeans.crypto.ot.ot_session import NONCE_SIZE
 from veilmeans.crypto.prg import SEED_SIZE
-from veilmeans.io.exchange.connections import open_exchange
+from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.storage.atomic_files import make_private_folder, map_arrays, write_arrays
+from veilmeans.io.storage.atomic_files import make_private_folder
+from veilmeans.io.storage.party_files import files_at, read_file_arrays, write_file_arrays
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, store_address
@@ -123,7 +124,7 @@ class StoreMaking:
     def secrets(self) -> dict[str, bytes]:
         """The seed of this party's secrets and its contribution to the nonce: drawn once for a store."""
         file = self.folder.secret
-        if not file.exists():
+        if not files_at(file).exists(file):
             make_private_folder(self.folder.path)
             write_secret(file, os.urandom(SEED_SIZE + NONCE_SIZE))
         content = read_secret(file)
@@ -132,23 +133,25 @@ class StoreMaking:
     def setup_state(self) -> dict[str, Array]:
         """This party's state after the set-up, with its seed."""
         seed = np.frombuffer(self.secrets()["seed"], np.uint8)
-        return {"seed": seed, **map_arrays(self.folder.setup)}
+        return {"seed": seed, **read_file_arrays(self.folder.setup)}
 
     def base(self, store_shard: StoreShard, state: Arrays) -> Arrays:
         """The base COTs of a place, or the base OTs' keys."""
         if self.setup.provider == "iknp":
             return {name: state[name] for name in ("keys", "pairs")}
-        return map_arrays(self.folder.base(*store_shard))
+        return read_file_arrays(self.folder.base(*store_shard))
 
     def end(self, number: int) -> None:
         """Mark a pass as ended: the peer has its messages. After pass 1 base COTs are used up."""
+        make_private_folder(self.folder.path)
         self.folder.ended(number).touch()
         if number == 1:
-            shutil.rmtree(self.folder.all_base, ignore_errors=True)
+            files_at(self.folder.path).delete_folder(self.folder.all_base)
 
     def discard(self) -> None:
         """Delete everything that only the making needs: seed, base COTs, OTs."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        files_at(self.folder.path).delete_folder(self.folder.path)
+        shutil.rmtree(self.folder, ignore_errors=True)  # the marks
 
 
 def check_operands(making: StoreMaking) -> None:
@@ -167,7 +170,7 @@ def check_operands(making: StoreMaking) -> None:
 def run_setup(making: StoreMaking, exchange: Exchange, count: CountStage) -> None:
     """Run the set-up with the peer, and write what the places need of it."""
     config, setup, folder = making.config, making.setup, making.folder
-    if folder.setup.exists():
+    if files_at(folder.setup).exists(folder.setup):
         return
     drawn = {name: np.frombuffer(secret, np.uint8) for name, secret in making.secrets().items()}
     context = _context(making, exchange, b"", 0, 0)
@@ -178,10 +181,10 @@ def run_setup(making: StoreMaking, exchange: Exchange, count: CountStage) -> Non
     state = run_rounds(setup.protocol(), context, {0: drawn}, count_round)[0]
     if setup.provider == "ot":
         for store_shard, (base_q, base_t) in zip(making.store_shards, setup.base_cots(config.me, state), strict=True):
-            write_arrays(folder.base(*store_shard), {"base_q": base_q, "base_t": base_t})
+            write_file_arrays(folder.base(*store_shard), {"base_q": base_q, "base_t": base_t})
     exchange.flush()
     kept = ("nonce",) if setup.provider == "ot" else ("nonce", "keys", "pairs")
-    write_arrays(folder.setup, {name: state[name] for name in kept})
+    write_file_arrays(folder.setup, {name: state[name] for name in kept})
 
 
 def open_made_store(making: StoreMaking) -> TripleStore:
@@ -199,6 +202,7 @@ class MakePlaces:
 
     def setup(self) -> None:
         making = self.making
+        attach_shared(making.config)
         self.exchange, self.state = open_exchange(making.config), making.setup_state()
         self.nonce = self.state["nonce"].tobytes()
         seed = session_seed(self.state["seed"].tobytes(), self.nonce)
@@ -210,7 +214,8 @@ class MakePlaces:
             made = {**self._ots(store_shard, count), **self._matrices(store_shard, count)}
             if self.number == self.making.passes - 1:
                 self.store.write_corrections(number, iteration, shard, made)
-                self.making.folder.ots(*store_shard).unlink(missing_ok=True)
+                made_here = self.making.folder.ots(*store_shard)
+                files_at(made_here).delete(made_here)
         shard_sent(iteration, OFFLINE, shard, 0)
         yield shard
 
@@ -222,13 +227,13 @@ class MakePlaces:
         context, shard = self._context(store_shard), store_shard[2]
         state: Arrays = {**self.state, **(making.base(store_shard, self.state) if self.number < 2 else {})}
         if self.number:
-            state = {**state, **map_arrays(making.folder.ots(*store_shard))}
+            state = {**state, **read_file_arrays(making.folder.ots(*store_shard), fresh=True)}
             state = receive_round(context, stages[self.number - 1], shard, state, count)
         if self.number == len(stages):
             return state
         state = send_round(context, stages[self.number], shard, state, count)
         made = {name: array for name, array in state.items() if name.startswith("ot")}
-        write_arrays(making.folder.ots(*store_shard), made)
+        write_file_arrays(making.folder.ots(*store_shard), made)
         return {}
 
     def _ot_stages(self, store_shard: StoreShard) -> tuple[Stage, ...]:
