@@ -28,10 +28,10 @@ class Dataflow:
 
 
 def start_workers(
-    network: Network, name: str, prepare: Callable[[Host], Mapping[str, str]], owns: Sequence[Path] = ()
+    network: Network, name: str, sees: Sequence[Path], prepare: Callable[[Host], Mapping[str, str]]
 ) -> tuple[Host, str]:
     """Start a host with Beam's worker pool, which sees nothing of the repository but its harness; return its endpoint."""
-    host = network.add(name, [HERE / "sdk_harness.py"], owns)
+    host = network.add(name, [HERE / "sdk_harness.py", *sees])
     harness = host.folder / "harness"
     harness.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "sdk_harness.py"} "$@"\n')
     harness.chmod(0o755)

@@ -63,6 +63,11 @@ class FlinkCluster:
         """All jobs so far, with the states of their tasks."""
         return json.loads(self.manager.fetch(f"{self.rest}/jobs/overview"))["jobs"]
 
+    def failures(self, job: str) -> int:
+        """How many failures of a job Flink remembers; it restarted after each."""
+        found = json.loads(self.manager.fetch(f"{self.rest}/jobs/{job}/exceptions"))
+        return len(found["exceptionHistory"]["entries"])
+
     def task_managers(self) -> list[str]:
         """The TaskManagers that are alive."""
         found = json.loads(self.manager.fetch(f"{self.rest}/taskmanagers"))["taskmanagers"]
@@ -70,7 +75,7 @@ class FlinkCluster:
 
 
 def start_flink_cluster(
-    network: Network, sees: Sequence[Path], prepare: Callable[[Host], Mapping[str, str]], owns: Sequence[Path] = ()
+    network: Network, sees: Sequence[Path], prepare: Callable[[Host], Mapping[str, str]]
 ) -> FlinkCluster:
     """Start a cluster on three new hosts; `prepare` gives a worker's host what it needs and returns its variables."""
     distribution, jars = flink_distribution(), flink()
@@ -81,7 +86,7 @@ def start_flink_cluster(
     command = ["java", "-Xmx512m", *_java(distribution, manager), entry, "--configDir", str(conf)]
     process = manager.start(command, "jobmanager.log")
     rest = f"http://{manager.address}:{addresses['rest']}"
-    workers = {name: network.add(name, [distribution, HARNESS, *sees], owns) for name in WORKERS}
+    workers = {name: network.add(name, [distribution, HARNESS, *sees]) for name in WORKERS}
     await_page(process, manager, "jobmanager.log", f"{rest}/overview")
     for worker in workers.values():
         _start_task_manager(worker, manager, addresses, distribution, prepare(worker))

@@ -15,6 +15,7 @@ from support.worlds import World
 REPOSITORY = Path(__file__).parents[3]
 CODE = tuple(REPOSITORY / name for name in ("src", "crypto", "io", "pipelines", "schemas", "transforms"))
 """What an installation in development mode reads."""
+TESTS = REPOSITORY / "tests"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class PartiesOnHosts:
         file = write_config(self.world[party], self.world.folder / party / "config.yaml")
         program = [sys.executable, "-m", "veilmeans", "-v", command, "--config", str(file), *flags]
         return host.start(program, f"{command}.log", {"OPENBLAS_NUM_THREADS": "1", **(variables or {})})
+
+    def call(self, party: str, action: str, variables: Mapping[str, str], result: str = "") -> str:
+        """Do something with a party's shared files on its host (see shared_shares.py); return its result."""
+        host = self.hosts[party]
+        file = write_config(self.world[party], self.world.folder / party / "config.yaml")
+        place = [str(host.folder / result)] if result else []
+        module = [sys.executable, "-m", "support.cluster.shared_shares", action, str(file), *place]
+        process = host.start(module, f"{action}.log", {"PYTHONPATH": str(TESTS), **variables})
+        assert process.wait(PATIENCE) == 0, host.log(f"{action}.log")
+        return (host.folder / result).read_text() if result else ""
 
     def start_gateway(self, party: str, variables: Mapping[str, str] | None = None) -> None:
         """Start a party's separate gateway."""
@@ -53,7 +64,7 @@ def place(network: Network, world: World, name: str) -> PartiesOnHosts:
     copied = world.copied(network.folder / name)
     certificates = [config.certificate for config in copied.configs.values()]
     hosts = {
-        party: network.add(f"{name.replace('/', '-')}-{party}", [*CODE, Path(__file__).parent, *certificates], [copied.folder / party])
+        party: network.add(f"{name.replace('/', '-')}-{party}", [*CODE, TESTS, *certificates], [copied.folder / party])
         for party in copied.parties
     }
     addresses = {party: f"{host.address}:{host.port()}" for party, host in hosts.items()}
