@@ -1,5 +1,6 @@
 """The entry points of the command `veilmeans`. Every error ends with one sentence and an exit code."""
 
+import atexit
 import logging
 import os
 import sys
@@ -42,6 +43,7 @@ def run() -> NoReturn:
         main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    atexit._run_exitfuncs()  # here Beam stops what it has started, such as Prism
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # the reader of a pipe may have closed it

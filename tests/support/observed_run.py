@@ -28,6 +28,7 @@ from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.checkpoints import Checkpoints
 from veilmeans.io.storage.encoded_shards import complete_folders, load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
+from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.kmeans_config import REVEALED
@@ -109,7 +110,7 @@ def _train_and_keep_everything(file: Path, log: Path) -> None:
 
 DROPPING = (
     (MessageStore, "drop_messages"), (FileExchange, "drop_messages"), (Checkpoints, "drop"), (Scratch, "drop"),
-    (Scratch, "clear"),
+    (Scratch, "clear"), (Checkpoints, "drop_all_but"), (Checkpoints, "drop_old"), (TripleStore, "forget"),
 )  # fmt: skip
 
 
