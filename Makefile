@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast mutants lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-sklearn test-airflow test-containers clean
+.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
@@ -21,6 +21,16 @@ test-fast: $(READY)
 # Twenty faults in a copy of the code, one at a time: tests must find each.
 mutants: $(READY)
 	$(BIN)/python -m benchmarks.mutants
+
+# Changed inputs for all that a party reads, an hour; FUZZ_SECONDS=600 for ten minutes. Findings are kept in .cache/fuzz.
+fuzz: $(READY)
+	$(BIN)/python -m benchmarks.fuzz
+
+# A hundred SIGKILLs at random moments of all commands, and trainings beside a gateway's attackers: a quarter of an hour.
+faults: $(READY)
+	mkdir -p benchmarks/results
+	$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json
+	$(BIN)/python -m benchmarks.hostile --json benchmarks/results/hostile.json
 
 lint: $(READY)
 	$(BIN)/ruff check .

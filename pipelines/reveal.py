@@ -9,7 +9,13 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import (
+    attach_shared,
+    check_listen_address,
+    load_identity,
+    load_peer_certificates,
+    run_seed,
+)
 from veilmeans.io.exchange.handshake import exchange_terms
 from veilmeans.io.exchange.transcript import Transcript
 from veilmeans.io.storage.result_files import read_result
@@ -26,7 +32,7 @@ from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.auditing.signed_policies import keep_policies, signed_policy
-from veilmeans.transforms.rounds.party_context import run_checkpoints, run_seed
+from veilmeans.transforms.rounds.party_context import run_checkpoints
 
 
 def dry_reveal(config: JobConfig) -> str:
@@ -92,6 +98,7 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
 
 def load_opening(config: JobConfig) -> tuple[RevealConfig, FinishedRun, JobConfig]:
     """The policy, the finished run, and the configuration under whose name it is opened."""
+    attach_shared(config)
     reveal = config.kmeans_with_data.reveal
     if not any(getattr(reveal, what) for what in REVEALED):
         raise ConfigError("kmeans.reveal names nobody who shall learn anything: say who, at every party")

@@ -85,6 +85,16 @@ class ExchangeConfig(ConfigSection):
     shape: LinkShape | None = None
 
 
+class WorkersConfig(ConfigSection):
+    """The way of workers that see nothing of this party but `shared` to its gateway."""
+
+    listen: HostAndPort = Field(description="host:port on which our gateway accepts our workers, and nobody else")
+    address: HostAndPort | None = Field(None, description="host:port at which workers reach it; default: listen")
+    token: Annotated[Path | None, PATH] = None
+    """file with the workers' token, where they run (`veilmeans config token` makes it); default: a mounted secret, or
+    the environment"""
+
+
 class BeamConfig(ConfigSection):
     """Beam's runner and its settings for this party's pipelines."""
 
@@ -177,6 +187,11 @@ class JobConfig(ConfigSection):
     storage: Annotated[Path, PATH, CONNECTION] = Field(description="our folder for messages, states and results")
     scratch: Annotated[str | None, PATH] = None
     """folder for beam.state: scratch; default: storage/scratch"""
+    shared: Annotated[str | None, PATH, CONNECTION] = None
+    """gs://…, s3://…, hdfs://… or a mounted folder: where driver and workers on several hosts keep what they share,
+    sealed under our seed; default: storage, on one host"""
+    workers: Annotated[WorkersConfig | None, CONNECTION] = None
+    """for workers without our key and seed (needs shared)"""
     listen: Annotated[HostAndPort | None, CONNECTION] = None
     """host:port on which our gateway listens"""
     gateway: Annotated[Literal["embedded", "separate"], CONNECTION] = "embedded"
@@ -271,6 +286,8 @@ class JobConfig(ConfigSection):
         for field, value in needed.items():
             if value is None:
                 raise ValueError(f"{field}: needed, because exchange.kind is {self.exchange.kind}")
+        if self.workers is not None and (self.shared is None or self.exchange.kind != "gateway"):
+            raise ValueError("workers: needs shared, and exchange.kind gateway")
 
     @property
     def me(self) -> Party:
@@ -401,7 +418,8 @@ class JobConfig(ConfigSection):
 
     def aligning(self) -> "JobConfig":
         """The same configuration for aligning rows; the alignment's name takes the run's place in every address."""
-        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}"})
+        beam = self.beam.model_copy(update={} if self.shared is None else {"runner": "DirectRunner"})
+        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}", "beam": beam})
 
     def with_aligned_rows(self, data: Path, rows: int) -> "JobConfig":
         """The same configuration whose data are the rows that all parties have; fails if the job needs more rows."""
@@ -467,6 +485,8 @@ def parse_config(text: str, file: Path) -> JobConfig:
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
         raise ConfigError(f"{file} is not YAML{line}") from None
+    except (ValueError, RecursionError) as error:  # a date that is none, lists in lists in lists
+        raise ConfigError(f"{file} cannot be read as YAML ({type(error).__name__})") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{file} must be a mapping of fields, such as `veilmeans init` writes")
     try:

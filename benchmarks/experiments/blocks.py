@@ -74,7 +74,7 @@ def comparison_table(folder: Path) -> str:
     rows, clusters, wan = _wan(load_results(folder, "q2"))
     what = f"WAN (20 Mbit/s, 40 ms), n = {rows:,}, d = 2, k = {clusters}, an iteration"
     lines.append(f"| {what} | – | – | – | {number(wan['iteration_s'])} s | – | {WAN_TARGET} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "More, and figures: [the paper's experiments](results.md)."])
 
 
 BLOCKS: dict[str, dict[str, Callable[[Path], str]]] = {

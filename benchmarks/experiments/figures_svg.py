@@ -9,8 +9,16 @@ import numpy as np
 
 from benchmarks.experiments.paper_numbers import PAPER_Q5
 from benchmarks.experiments.parts import Values, load_results
-from benchmarks.experiments.sparse_scaling import ROWS_WANTED, Point, q4_by_columns, q4_by_zeros
-from benchmarks.experiments.tables import Q1, STEPS, Cell, of_m_kmeans, of_paper, parts_by, q5_coefficients
+from benchmarks.experiments.sparse_scaling import (
+    ANEW,
+    BY_ZEROS_COLUMNS,
+    DENSE,
+    ROWS_WANTED,
+    Point,
+    q4_by_columns,
+    q4_by_zeros,
+)
+from benchmarks.experiments.tables import Q1, STEPS, Cell, of_m_kmeans, of_paper, parts_by, percent, q5_coefficients
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "veilmeans"
@@ -32,9 +40,10 @@ def draw_all(folder: Path) -> list[Path]:
     return drawn
 
 
-def _two(left: str, right: str, size: tuple[float, float] = (9, 3.6)) -> tuple[Any, Any]:
-    figure, axes = plt.subplots(1, 2, figsize=size, layout="constrained")
-    for each, title in zip(axes, (left, right), strict=True):
+def _two(upper: str, lower: str) -> tuple[Any, Any]:
+    """Two panels above each other, so that a telephone shows them in a size that can be read."""
+    figure, axes = plt.subplots(2, 1, figsize=(6, 6.6), layout="constrained")
+    for each, title in zip(axes, (upper, lower), strict=True):
         each.set_ylabel(title)
         each.grid(visible=True, axis="y", alpha=0.3)
     return figure, axes
@@ -61,7 +70,7 @@ def _q1(results: Values) -> Any:
             _points(axis, cells, f"C{number}", marker, name)
         axis.set_xticks(range(len(names)), names, fontsize=7)
         axis.set_yscale("log")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
@@ -104,21 +113,24 @@ def _q3(results: Values) -> Any:
 
 
 def _q4(results: Values) -> Any:
-    """Seconds by columns, and by rows for each share of zeros."""
-    figure, axes = _two(f"s, n = {ROWS_WANTED[0]:,}", "s, d = 128")
-    for number, (engine, by_columns) in enumerate(q4_by_columns(results).items()):
-        _line(axes[0], {2 * columns: point for columns, point in by_columns.items()}, f"C{number}", engine)
+    """Seconds by columns, and by rows for each share of zeros; hollow points are scaled."""
+    figure, axes = _two(f"s, n = {ROWS_WANTED[0]:,}", f"s, d = {2 * BY_ZEROS_COLUMNS}")
+    by_columns, (dense, sparse) = q4_by_columns(results), q4_by_zeros(results)
+    colours = {"sparse": "C0", DENSE: "C1", ANEW: "C2"}
+    for name, line in by_columns.items():
+        _line(axes[0], {2 * columns: point for columns, point in line.items()}, colours[name], name)
+    widths = [2 * columns for columns in by_columns["sparse"]]
     axes[0].set_xscale("log", base=2)
-    widths = sorted({2 * columns for columns in q4_by_columns(results)["he"]})
     axes[0].set_xticks(widths, [f"{d}" for d in widths])
     axes[0].set(xlabel="feature dimension d", yscale="log")
-    for number, (zeros, by_rows) in enumerate(q4_by_zeros(results).items()):
-        label = "beaver" if zeros is None else f"he, {zeros:.0%} zeros"
-        _line(axes[1], by_rows, "C1" if zeros is None else f"C{number + 2}", label)
+    for name, line in dense.items():
+        _line(axes[1], line, colours[name], name)
+    for place, (zeros, line) in enumerate(sparse.items()):
+        _line(axes[1], line, f"C{place + 3}", f"sparse, {percent(zeros)} zeros")
     axes[1].set_xticks(ROWS_WANTED, [f"{n // 1_000_000}·10⁶" for n in ROWS_WANTED])
     axes[1].set(xlabel="sample size n", yscale="log")
     for axis in axes:
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=7)
     return figure
 
 
@@ -132,7 +144,7 @@ def _line(axis: Any, points: dict[int, Point], colour: str, label: str) -> None:
 
 def _q5(results: Values) -> Any:
     """Bars of mean Jaccard coefficients and their deviations, and the paper's coefficients as lines."""
-    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     found = q5_coefficients(results)
     names = ["on shares", "in plaintext", "first alone", "second alone"]
     for number, each in enumerate(found.values()):
@@ -144,7 +156,7 @@ def _q5(results: Values) -> Any:
         axis.axhline(value, color="black", linewidth=0.8, linestyle=style, label=f"paper, {name}")
     axis.set_xticks(range(len(found)), list(found))
     axis.set_ylabel("Jaccard coefficient")
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 

@@ -33,15 +33,15 @@ in the paper.
 _Q2 = """
 n = 1,000, d = 2, k = 4, t = 20 over a WAN (20 Mbit/s, 40 ms; `exchange.shape`, in both phases). Online seconds of a
 step are the slower party's computing, delivering and waiting; of steps beside each other both wait, so that they add up
-to more than the whole. Offline seconds and MB of a step are counted, set-up included, as if the store had nothing else,
-by the formulas of `plan`; the last line is measured: of the whole command, and with a dealer the stores' size. The
-paper has a figure without numbers.
+to more than the whole. Offline, for each step a triple store is made that has nothing else, so that each has its own
+set-up; the last line is the run's own store, of which seconds are those of the whole command, start of Python included,
+and with a dealer MB are the stores' size. The paper has a figure without numbers.
 """
 _Q3 = """
 n = 1,000, k = 4, t = 20, the distance step over a WAN. By value: a Beaver triple for each of the n·d·k
 products, all products of an iteration in one round (`benchmarks/experiments/unvectorised.py`). Vectorised: X is
-masked once in a run, and a matrix triple serves an iteration. Online is measured; offline by `ot` is counted by the
-formulas of `plan`, set-up included. The paper has figures without numbers.
+masked once in a run, and a matrix triple serves an iteration. Offline: a store by `ot` that has nothing else, set-up
+included. The paper has figures without numbers.
 """
 _Q4 = """
 k = 2, t = 10, the distance step over a WAN, both engines in the same pipeline. Numbers with a star are scaled, on the

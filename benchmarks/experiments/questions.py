@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments.offline_costs import by_phase, of_distance, of_products
+from benchmarks.experiments.partial_stores import costs_of_distance, costs_of_phase, with_operand
 from benchmarks.experiments.parts import Part, Values
-from benchmarks.experiments.sparse_scaling import BY_COLUMNS_ZEROS, BY_ZEROS_COLUMNS
+from benchmarks.experiments.sparse_scaling import BY_COLUMNS_ZEROS, BY_ZEROS_COLUMNS, WIDE_COLUMNS, WIDE_ZEROS
 from benchmarks.experiments.unvectorised import Products, measure_products
 from benchmarks.fraud import data_sets, run_once
-from benchmarks.kmeans_runs import PARTIES, Shape, finished_run, opened_centroids
+from benchmarks.kmeans_runs import PARTIES, Shape, finished_run, measure, opened_centroids
+from benchmarks.offline import WARM_UP
 from benchmarks.peer_jobs import PeerJob
 from benchmarks.sparse_runs import ENGINES, LINKS, Case, step_costs
 from benchmarks.spu.spu_runs import CHEETAH, SEMI2K, measure_spu
@@ -43,12 +44,15 @@ class Sizes:
     q3_rows: int = 1_000
     q3_columns: tuple[int, ...] = (2, 4, 6, 8)
     q3_iterations: int = 20
-    q4_rows: tuple[int, int] = (16_384, 65_536)
+    q4_rows: tuple[int, int] = (8_192, 32_768)
     """Rows of the two runs of which larger ones are scaled."""
     q4_columns: tuple[int, ...] = (1, 4, 16, 64)
     """Columns of each party: d is twice as many."""
     q4_zeros: tuple[float, ...] = (0, 0.5, 0.9, 0.99)
-    q4_whole: tuple[tuple[str, float, int, int], ...] = ()
+    q4_wide_rows: int = 4_096
+    q4_whole: tuple[tuple[str, float, int, int], ...] = tuple(
+        ("beaver", BY_COLUMNS_ZEROS, columns, 1_000_000) for columns in (1, 4, 16)
+    )
     """Engine, zeros, columns and rows of what is run in the paper's size."""
     q5_runs: int = 10
 
@@ -67,7 +71,8 @@ TINY = Sizes(
     q4_rows=(256, 512),
     q4_columns=(1, 64),
     q4_zeros=(0.99,),
-    q4_whole=(("he", 0.99, 64, 1_024),),
+    q4_wide_rows=128,
+    q4_whole=(("beaver", BY_COLUMNS_ZEROS, 1, 1_024),),
     q5_runs=1,
 )
 
@@ -117,14 +122,16 @@ def q3(sizes: Sizes) -> Iterator[Part]:
         settings = {"rows": shape.rows, "columns": columns, "iterations": shape.iterations}
         yield _part("q3", f"d={columns}, vectorised", partial(_vectorised, shape), **settings, vectorised=True)
         products = Products(shape.rows, columns, 4, shape.iterations, dict(WAN_SHAPE))
-        yield _part("q3", f"d={columns}, by value", partial(_by_value, shape, products), **settings, vectorised=False)
+        yield _part("q3", f"d={columns}, by value", partial(measure_products, products), **settings, vectorised=False)
 
 
 def q4(sizes: Sizes) -> Iterator[Part]:
     """The distance step over a WAN with and without the sparse engine: by columns, and by zeros and rows."""
     kinds = [(engine, BY_COLUMNS_ZEROS, columns) for engine in ENGINES for columns in sizes.q4_columns]
     kinds += [("he", zeros, BY_ZEROS_COLUMNS) for zeros in sizes.q4_zeros]
-    runs = [*((*kind, rows) for kind in kinds for rows in sizes.q4_rows), *sizes.q4_whole]
+    runs = [(*kind, rows) for kind in kinds for rows in sizes.q4_rows]
+    runs += [(engine, WIDE_ZEROS, WIDE_COLUMNS, sizes.q4_wide_rows) for engine in ENGINES]
+    runs += sizes.q4_whole
     for engine, zeros, columns, rows in runs:
         case = Case(engine, zeros, columns, rows, "WAN", 2)
         name = f"{engine}, {zeros:.0%} zeros, {columns} columns each, n={rows:,}"
@@ -144,6 +151,7 @@ def _part(question: str, name: str, run: Callable[[], Values], **settings: Any) 
 
 def _ours(job: PeerJob, provider: str, repeats: int) -> Values:
     """The run whose online phase was fastest; all of them must send the same bytes in the same rounds."""
+    warm_up()
     beam = {"rows_per_shard": _IKNP_SHARD} if provider == "iknp" else {}
     shape = replace(job.shape, provider=provider, beam=beam, products="beaver")
     found = [_our_run(job, shape) for _ in range(repeats)]
@@ -151,6 +159,12 @@ def _ours(job: PeerJob, provider: str, repeats: int) -> Values:
         if len({each[name] for each in found}) > 1:
             raise RuntimeError(f"{job.name}, {provider}: {name} differs between runs: {[each[name] for each in found]}")
     return min(found, key=lambda each: float(each["online_s"]))
+
+
+@cache
+def warm_up() -> None:
+    """Compile what numba then keeps on disk, by a small run that is not measured."""
+    measure(WARM_UP)
 
 
 def _our_run(job: PeerJob, shape: Shape) -> Values:
@@ -187,12 +201,12 @@ def _spu(job: PeerJob, protocol: str, repeats: int) -> Values:
 
 
 def _steps(shape: Shape) -> Values:
-    """Online by the report's stages; offline by counts of each step, and all of it as measured."""
+    """Online by the report's stages; offline by a store for each step alone, and by the run's own."""
+    warm_up()
     with finished_run(shape) as (folder, measured):
         config = load_config(folder / PARTIES[0] / "config.yaml")
-        steps = traced_job(config).steps
+        steps = with_operand(traced_job(config).steps)
         costs = {name: costs_by_phase(each["stages"], steps) for name, each in measured.reports.items()}
-        offline = {} if shape.dealer else by_phase(config)
         rounds = _rounds(folder)
     values: Values = {
         "offline_s": measured.offline,
@@ -207,22 +221,16 @@ def _steps(shape: Shape) -> Values:
         values[phase] = {
             "online_s": max(each.seconds for each in of_parties),
             "online_mb": sum(each.sent for each in of_parties) / 1e6,
-            **offline.get(phase, {}),
+            **({} if shape.dealer else costs_of_phase(shape, phase)),
         }
     return values
 
 
 def _vectorised(shape: Shape) -> Values:
     with finished_run(shape) as (folder, measured):
-        config = load_config(folder / PARTIES[0] / "config.yaml")
         seconds, megabytes = step_costs(measured).sum(axis=1).tolist()
         rounds = _rounds(folder)
-    return {"online_s": seconds, "online_mb": megabytes, "rounds": rounds, **of_distance(config)}
-
-
-def _by_value(shape: Shape, products: Products) -> Values:
-    measured = measure_products(products)
-    return {"online_s": measured["seconds"], "online_mb": measured["mb"], **of_products(shape, products)}
+    return {"online_s": seconds, "online_mb": megabytes, "rounds": rounds, **costs_of_distance(shape)}
 
 
 def _distance(case: Case) -> Values:

@@ -15,8 +15,8 @@ from benchmarks.sparse_runs import PAPER_ITERATIONS, Costs, total
 
 ROWS_WANTED = (1_000_000, 2_000_000, 5_000_000)
 BY_COLUMNS_ZEROS = 0.2
-BY_ZEROS_COLUMNS = 64
-"""Of each party."""
+BY_ZEROS_COLUMNS, WIDE_COLUMNS, WIDE_ZEROS = 64, 4_096, 0.99
+"""Columns are of each party."""
 
 
 @dataclass(frozen=True)
@@ -28,32 +28,54 @@ class Point:
     scaled: bool
 
 
-def q4_by_columns(results: Values) -> dict[str, dict[int, Point]]:
+Line = dict[int, Point]
+"""Points by columns, or by rows."""
+DENSE, ANEW = "dense", "dense, X masked in each iteration"
+"""Our dense engine, and what it would cost if it sent X anew in each iteration, as the paper's does (computed)."""
+
+
+def q4_by_columns(results: Values) -> dict[str, Line]:
     """Engine -> columns of each party -> the costs of 10^6 rows with 20 % zeros."""
-    found: dict[str, dict[int, Point]] = {}
-    for (engine, zeros, columns), sizes in _runs(results).items():
-        if zeros == BY_COLUMNS_ZEROS:
-            found.setdefault(engine, {})[columns] = _point(sizes, ROWS_WANTED[0])
-    return found
-
-
-def q4_by_zeros(results: Values) -> dict[float | None, dict[int, Point]]:
-    """Share of zeros -> rows -> costs of the sparse engine; None: the dense engine, to which zeros do not matter."""
-    found: dict[float | None, dict[int, Point]] = {}
+    found: dict[str, Line] = {"sparse": {}, DENSE: {}, ANEW: {}}
     for (engine, zeros, columns), sizes in sorted(_runs(results).items()):
-        if columns == BY_ZEROS_COLUMNS and (engine == "beaver" or zeros != BY_COLUMNS_ZEROS):
-            found[zeros if engine == "he" else None] = {rows: _point(sizes, rows) for rows in ROWS_WANTED}
+        if zeros == BY_COLUMNS_ZEROS:
+            for name, costs in _kinds(engine, sizes).items():
+                found[name][columns] = _point(costs, ROWS_WANTED[0])
     return found
 
 
-def dense_masked_anew(results: Values) -> dict[int, Point]:
-    """The dense engine's costs by columns as if it sent X anew in each iteration, as the paper's does: computed."""
-    found = {}
-    for (engine, zeros, columns), sizes in _runs(results).items():
-        if engine == "beaver" and zeros == BY_COLUMNS_ZEROS:
-            anew = {rows: np.stack([np.zeros(2), costs.sum(axis=1)], axis=1) for rows, costs in sizes.items()}
-            found[columns] = _point(anew, ROWS_WANTED[0])
+def q4_by_zeros(results: Values) -> tuple[dict[str, Line], dict[float, Line]]:
+    """The dense engine's costs by rows, whatever the zeros, and the sparse one's by share of zeros and rows."""
+    dense: dict[str, Line] = {}
+    sparse: dict[float, Line] = {}
+    for (engine, zeros, columns), sizes in sorted(_runs(results).items()):
+        if columns != BY_ZEROS_COLUMNS:
+            continue
+        for name, costs in _kinds(engine, sizes).items():
+            line = {rows: _point(costs, rows) for rows in ROWS_WANTED}
+            if engine == "beaver":
+                dense[name] = line
+            elif zeros != BY_COLUMNS_ZEROS:
+                sparse[zeros] = line
+    return dense, sparse
+
+
+def q4_wide(results: Values) -> dict[str, Point]:
+    """Engine -> the costs of 10^6 rows of the widest matrices."""
+    runs = _runs(results)
+    widest = max(columns for _, _, columns in runs)
+    found: dict[str, Point] = {}
+    for (engine, _, columns), sizes in sorted(runs.items()):
+        if columns == widest:
+            found |= {name: _point(costs, ROWS_WANTED[0]) for name, costs in _kinds(engine, sizes).items()}
     return found
+
+
+def _kinds(engine: str, sizes: dict[int, Costs]) -> dict[str, dict[int, Costs]]:
+    """The costs of an engine's runs; the dense one's also as if what it sends once came in each iteration."""
+    if engine == "he":
+        return {"sparse": sizes}
+    return {DENSE: sizes, ANEW: {n: np.stack([np.zeros(2), costs.sum(axis=1)], axis=1) for n, costs in sizes.items()}}
 
 
 def _runs(results: Values) -> dict[tuple[str, float, int], dict[int, Costs]]:
@@ -86,5 +108,5 @@ def scaled_costs(sizes: dict[int, Costs], rows: int) -> tuple[Costs, bool]:
         return in_proportion, True
     before = sorted(sizes)[-2]
     slope = (sizes[most] - sizes[before]) / (most - before)
-    rising = total(slope, PAPER_ITERATIONS)[0] > 0
+    rising = bool(np.all(total(slope, PAPER_ITERATIONS) > 0))
     return (sizes[most] + slope * (rows - most) if rising else in_proportion), True

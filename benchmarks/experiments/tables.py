@@ -8,7 +8,18 @@ import numpy as np
 
 from benchmarks.experiments.paper_numbers import M_KMEANS, PAPER_Q1
 from benchmarks.experiments.parts import Values
-from benchmarks.experiments.sparse_scaling import ROWS_WANTED, Point, dense_masked_anew, q4_by_columns, q4_by_zeros
+from benchmarks.experiments.sparse_scaling import (
+    ANEW,
+    BY_ZEROS_COLUMNS,
+    DENSE,
+    ROWS_WANTED,
+    WIDE_COLUMNS,
+    WIDE_ZEROS,
+    Point,
+    q4_by_columns,
+    q4_by_zeros,
+    q4_wide,
+)
 
 STEPS = ("S1", "S2", "S3")
 
@@ -39,6 +50,10 @@ def number(value: float) -> str:
         return "0"
     digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
     return f"{value:,.{digits}f}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def ratio(theirs: float | None, ours: float | None) -> float | None:
@@ -160,7 +175,7 @@ def _other_numbers(q1: Q1) -> TextTable:
 
 
 def q2_tables(results: Values) -> Iterator[TextTable]:
-    """S1, S2, S3: online measured, offline counted."""
+    """S1, S2, S3: online and offline."""
     found = {key[0]: values for key, values in parts_by(results, "provider").items()}
     for provider, values in sorted(found.items(), reverse=True):
         names = ("online_s", "online_mb", "offline_s", "offline_mb")
@@ -188,25 +203,29 @@ def q3_tables(results: Values) -> Iterator[TextTable]:
 
 
 def q4_tables(results: Values) -> Iterator[TextTable]:
-    """By columns, and by zeros and rows; ten iterations."""
-    by_columns, anew = q4_by_columns(results), dense_masked_anew(results)
-    rows = []
-    for columns in sorted(by_columns["he"]):
-        sparse, dense = by_columns["he"][columns], by_columns["beaver"][columns]
-        gain = Cell(ratio(dense.seconds, sparse.seconds), sparse.scaled or dense.scaled)
-        rows.append([f"{2 * columns}", _point(sparse), _point(dense), str(gain), _point(anew[columns])])
-    head = ["d", "sparse (`he`)", "dense (`beaver`)", "dense ÷ sparse, s", "dense, X masked in each iteration†"]
-    yield TextTable(f"(a) n = {ROWS_WANTED[0]:,}, 20 % zeros", head, rows)
-    by_zeros = q4_by_zeros(results)
-    dense = by_zeros.pop(None)
-    rows = [["any", "`beaver`", *(_point(dense[n]) for n in ROWS_WANTED), ""]]
-    for zeros, points in by_zeros.items():
-        gains = [ratio(dense[n].seconds, points[n].seconds) for n in ROWS_WANTED]
-        scaled = points[ROWS_WANTED[-1]].scaled or dense[ROWS_WANTED[-1]].scaled
-        cells = [_point(points[n]) for n in ROWS_WANTED]
-        rows.append([f"{zeros:.0%}", "`he`", *cells, f"{number(gains[0] or 0)} to {Cell(gains[-1], scaled)}"])
-    head = ["zeros", "engine", *(f"n = {n:,}" for n in ROWS_WANTED), "dense ÷ sparse, s"]
-    yield TextTable("(b) d = 128", head, rows)
+    """By columns, by zeros and rows, and for wide matrices; ten iterations."""
+    by_columns = q4_by_columns(results)
+    rows = [
+        [f"{2 * columns:,}", *_beside(sparse, by_columns[DENSE][columns], by_columns[ANEW][columns])]
+        for columns, sparse in by_columns["sparse"].items()
+    ]
+    head = ["sparse (`he`)", "dense (`beaver`)", "dense ÷ sparse, s", f"{ANEW}†", "that ÷ sparse, s"]
+    yield TextTable(f"(a) n = {ROWS_WANTED[0]:,}, 20 % zeros", ["d", *head], rows)
+    dense, sparse_lines = q4_by_zeros(results)
+    rows = [
+        [f"{percent(zeros)}", f"{n:,}", *_beside(line[n], dense[DENSE][n], dense[ANEW][n])]
+        for zeros, line in sparse_lines.items()
+        for n in ROWS_WANTED
+    ]
+    yield TextTable(f"(b) d = {2 * BY_ZEROS_COLUMNS}", ["zeros", "n", *head], rows)
+    wide = q4_wide(results)
+    rows = [[f"{2 * WIDE_COLUMNS:,}", *_beside(wide["sparse"], wide[DENSE], wide[ANEW])]]
+    yield TextTable(f"Wider than the paper's: n = {ROWS_WANTED[0]:,}, {percent(WIDE_ZEROS)} zeros", ["d", *head], rows)
+
+
+def _beside(sparse: Point, dense: Point, anew: Point) -> list[str]:
+    gains = [Cell(ratio(each.seconds, sparse.seconds), sparse.scaled or each.scaled) for each in (dense, anew)]
+    return [_point(sparse), _point(dense), str(gains[0]), _point(anew), str(gains[1])]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Connection:
-    """What the guard knows of a connection; `number`: a later one's is higher; `received`: bytes at the last look."""
+    """One connection to the gateway; `number`: a later one's is higher; `received`: bytes at the last look."""
 
     remote: Remote
     since: float
@@ -179,9 +179,9 @@ def _to_close(strangers: "list[tuple[str, _Connection]]", now: float) -> "list[t
 
 def _sockets() -> Iterator[tuple[str, int]]:
     """The sockets of this process: the kernel's name and the descriptor of each."""
-    for number in os.listdir(_DESCRIPTORS):
+    for number in os.listdir(_DESCRIPTORS):  # noqa: PTH208 (a few times faster, and done several times a second)
         with suppress(OSError):
-            name = os.readlink(f"{_DESCRIPTORS}/{number}")
+            name = os.readlink(f"{_DESCRIPTORS}/{number}")  # noqa: PTH115
             if name.startswith(_SOCKET):
                 yield name, int(number)
 

@@ -16,6 +16,7 @@ from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.crypto.he.scheme import PrivateKey, PublicKey
 from veilmeans.crypto.prg import SEED_SIZE
+from veilmeans.io.storage.atomic_files import parse_json
 from veilmeans.io.storage.number_seeds import read_file_key, read_number_seed, write_number_seed
 from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
 from veilmeans.io.storage.secret_files import read_secret, write_secret
@@ -80,8 +81,8 @@ def make_mask_seeds(folder: StoreFolder, numbers: Iterable[int]) -> None:
 def store_peer_key(folder: StoreFolder, peer: str, content: bytes, cipher: SchemeParameters) -> None:
     """Store a peer's public key, if it is of the agreed scheme and size."""
     try:
-        key = he.public_key_from_json(json.loads(content))
-    except (ValueError, TypeError, KeyError, RecursionError):
+        key = he.public_key_from_json(parse_json(content))
+    except (ValueError, TypeError, KeyError):
         raise RefusedError(f"{peer} sent an unusable public key: does it run another veilmeans?") from None
     if (key.scheme, key.bits) != (cipher.scheme, cipher.bits):
         raise RefusedError(f"{peer} sent a key of {key.bits} bits for {key.scheme}: {cipher.bits} bits were agreed on")
@@ -112,7 +113,7 @@ def _others(folder: StoreFolder, party: Party) -> dict[int, PublicKey]:
 
 def _read_own(folder: StoreFolder) -> PrivateKey:
     try:
-        return he.private_key_from_json(json.loads(_read_secret(folder.he_key)))
+        return he.private_key_from_json(parse_json(_read_secret(folder.he_key)))
     except (ValueError, TypeError, KeyError):
         raise _damaged(folder.he_key) from None
 
@@ -125,7 +126,7 @@ def _read_secret(file: Path) -> bytes:
 
 def _read_peer(file: Path) -> PublicKey:
     try:
-        return he.public_key_from_json(json.loads(read_file_text(file)))
+        return he.public_key_from_json(parse_json(read_file_text(file)))
     except (OSError, ValueError, TypeError, KeyError):
         raise _damaged(file) from None
 

@@ -12,12 +12,13 @@ ciphertexts by tags at their ends, keys and the manifest by tags in the manifest
 import hmac
 import json
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
+from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json
 from veilmeans.io.storage.number_seeds import (
     derive_file_key,
     derive_number_seed,
@@ -29,7 +30,7 @@ from veilmeans.io.storage.party_files import files_at, read_file_text, write_fil
 from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, nbytes, to_batch
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 
@@ -103,7 +104,7 @@ class TripleStore:
         if not is_complete(folder):
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            content = json.loads(read_file_text(file))
+            content = parse_json(read_file_text(file))
             tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
@@ -194,7 +195,7 @@ class TripleStore:
 
     def _read_claim(self, file: Path) -> dict[str, str]:
         try:
-            claim = json.loads(file.read_text())
+            claim = parse_json(file.read_text())
             return {"run": str(claim["run"]), "binding": str(claim["binding"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise StorageError(
@@ -247,7 +248,7 @@ class TripleStore:
         write_tagged(path, self._file_key, self._name(path), to_batch(arrays))
 
     def _map(self, path: Path) -> Arrays:
-        return _map_arrays(path, self._file_key, self._name(path))
+        return _mapped.read(path, self._file_key, self._name(path))
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.folder.path))
@@ -327,12 +328,43 @@ def _exists(path: Path) -> bool:
     return files_at(path).exists(path)
 
 
-@lru_cache(maxsize=64)
-def _map_arrays(path: Path, key: bytes, name: str) -> Arrays:
-    """Map the arrays of a store's file and check them; it never changes."""
+def _read_arrays(path: Path, key: bytes, name: str) -> Arrays:
+    """Map the arrays of a store's file and check them."""
     if not _exists(path):
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
     try:
         return from_stream(map_tagged(path, key, name))
     except DamagedFileError:
         raise StorageError(f"{path} is damaged: {_REMEDY}") from None
+
+
+class _MappedFiles:
+    """The files of stores that were read last, which never change, up to some bytes of them.
+
+    Mapped pages count as memory of the process until a file is unmapped: as many as a store has shards would grow
+    with its rows.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._files: dict[tuple[Path, bytes], Arrays] = {}
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, key: bytes, name: str) -> Arrays:
+        """Read the arrays of a file; those before it stay mapped as long as there is room, the last used longest."""
+        with self._lock:
+            arrays = self._files.pop((path, key), None)
+            if arrays is not None:
+                self._files[path, key] = arrays
+                return arrays
+        arrays = _read_arrays(path, key, name)
+        with self._lock:
+            if self._files.setdefault((path, key), arrays) is arrays:
+                self._size += nbytes(arrays)
+            while self._size > self._limit and len(self._files) > 1:
+                oldest = next(iter(self._files))
+                self._size -= nbytes(self._files.pop(oldest))
+        return arrays
+
+
+_mapped = _MappedFiles(32 << 20)

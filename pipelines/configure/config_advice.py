@@ -53,7 +53,7 @@ class Advice:
         return {**counted, f"kmeans.features.{party}": features}
 
     def with_declared_categories(self) -> "Advice":
-        """The same, with the categories of text declared: common rows alone, which are not known yet, may have fewer."""
+        """The same, with the categories of text declared: the common rows, which nobody knows yet, may have fewer."""
         text = self.config.required_kmeans.one_hot
         if not text:
             return self

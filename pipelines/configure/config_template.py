@@ -51,9 +51,7 @@ kmeans: # the same in every configuration, except data, id and columns
     inertia: [{parties}]
 """
 _DEALER = "dealer: {dealer} # makes correlated randomness before the run; sees no data\n"
-_ALIGN = (
-    "align: false # true: rows differ, or their order; those that all have are found by their ids; without rows below\n"
-)
+_ALIGN = "align: false # true, without kmeans.rows: those rows are used that all have, by their ids\n"
 
 
 @dataclass(frozen=True)

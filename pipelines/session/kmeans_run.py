@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from veilmeans.io.exchange.connections import attach_shared
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
 from veilmeans.io.exchange.transcript import Transcript
@@ -77,6 +78,7 @@ def run_kmeans(config: JobConfig, predicts: bool, make_store: MakeStore, run_pip
     A party that has its results stays until its peers have theirs: they may have to hear from it again.
     """
     check_command(config, predicts)
+    attach_shared(config)
     config = config.online()
     data = check_data(config)
     if is_made_first(config):
@@ -147,6 +149,7 @@ def forget_claimed(config: JobConfig, store: TripleStore, binding: str, parts: I
 
 def check_data(config: JobConfig, folder: Path | None = None) -> CheckedData:
     """Check configuration and data. `folder`: the folder for encoded data, instead of the configured storage."""
+    attach_shared(config)
     model = load_model(config)
     kmeans_steps(config)  # fails on a mistake in the configuration before one in the data
     scan = scan_data(config, model)

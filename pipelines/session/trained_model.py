@@ -15,7 +15,7 @@ from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, 
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import format_of
 from veilmeans.io.sources.sparse_matrices import parse_column_ranges
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.storage.atomic_files import parse_json, write_json
 from veilmeans.io.storage.checkpoints import final_centroids, shard_numbers
 from veilmeans.io.storage.party_files import files_at
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
@@ -66,7 +66,7 @@ def read_finished_run(config: JobConfig) -> dict[str, Any]:
     """Read what a finished run has saved; raise a StorageError if it is not here."""
     file = config.run_folder.finished
     try:
-        content: dict[str, Any] = json.loads(file.read_text())
+        content: dict[str, Any] = parse_json(file.read_text())
     except FileNotFoundError:
         what, command = ("trained", "train") if config.required_kmeans.predict is None else ("finished", "predict")
         raise StorageError(f"run {config.run!r} is not {what} here: run `veilmeans {command}` first") from None

@@ -11,11 +11,17 @@ from benchmarks.experiments.blocks import BLOCKS, with_blocks
 from benchmarks.experiments.compare import differences
 from benchmarks.experiments.findings import FINDINGS
 from benchmarks.experiments.page import page
+from benchmarks.experiments.partial_stores import distance_steps, steps_of_phase
 from benchmarks.experiments.parts import QUESTIONS, Part, is_measured, load_results, result_file, run_parts
 from benchmarks.experiments.questions import PAPER, TINY, Sizes, all_parts
 from benchmarks.experiments.sparse_scaling import scaled_costs
 from benchmarks.experiments.tables import TABLES, number
-from benchmarks.experiments.unvectorised import Products
+from benchmarks.experiments.unvectorised import Products, one_triple_for_each
+from benchmarks.kmeans_runs import PARTIES, Shape, write_configurations
+
+from veilmeans.pipelines.session.kmeans_from_config import traced_job
+from veilmeans.schemas.config import load_config
+from veilmeans.transforms.offline.traced_job import TracedJob
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -234,3 +240,25 @@ def test_products_by_value_are_those_of_the_matrices() -> None:
     rows, centroids = job.inputs()
     assert np.array_equal(job.distances([x * y]), rows @ centroids.T)
     assert not np.array_equal(states[0]["y"], y)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TracedJob:
+    """A job of 20 rows × 4 columns without a dealer."""
+    write_configurations(tmp_path, Shape(20, 4, 2, 2, provider="ot", products="beaver"))
+    return traced_job(load_config(tmp_path / PARTIES[0] / "config.yaml"))
+
+
+def test_a_partial_store_is_for_the_steps_of_one_phase(job: TracedJob) -> None:
+    steps = {phase: [step.name for step in steps_of_phase(phase, job).steps] for phase in ("S1", "S2", "S3")}
+    assert all(steps.values())
+    assert len({name for names in steps.values() for name in names}) == sum(map(len, steps.values()))
+    assert {step.name for step in distance_steps(job).steps} == {"operand", "distance"} <= set(steps["S1"])
+
+
+def test_each_product_by_value_has_a_triple_of_its_own(job: TracedJob) -> None:
+    products = Products(20, 4, 2, 2, {})
+    (step,) = one_triple_for_each(products, job).steps
+    ((stage, *others),) = step.stages.values()
+    assert others == []
+    assert [(need.kind.name, need.kind.shape) for need in stage.needs] == [("mul", (products.count,))]

@@ -36,6 +36,11 @@ MARKS = {
     "seed": "path",
     "storage": "path connection",
     "scratch": "path",
+    "shared": "path connection",
+    "workers": "connection",
+    "workers.listen": "",
+    "workers.address": "",
+    "workers.token": "path",
     "listen": "connection",
     "gateway": "connection",
     "peers": "connection",
@@ -216,6 +221,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
         "kmeans.max_iter",
         "kmeans.tol",
         "kmeans.starts",
+        "kmeans.profile_minimum",
         "kmeans.final_assignment",
     } | {f"kmeans.init.{name}" for name in ("method", "seed", "indices")}
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]

@@ -27,7 +27,7 @@ import numpy as np
 from veilmeans.crypto.lattice.lattice_seeds import session_seed
 from veilmeans.crypto.ot.ot_session import NONCE_SIZE
 from veilmeans.crypto.prg import SEED_SIZE
-from veilmeans.io.exchange.connections import open_exchange
+from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.atomic_files import make_private_folder
 from veilmeans.io.storage.party_files import files_at, read_file_arrays, write_file_arrays
@@ -202,6 +202,7 @@ class MakePlaces:
 
     def setup(self) -> None:
         making = self.making
+        attach_shared(making.config)
         self.exchange, self.state = open_exchange(making.config), making.setup_state()
         self.nonce = self.state["nonce"].tobytes()
         seed = session_seed(self.state["seed"].tobytes(), self.nonce)

@@ -218,11 +218,12 @@ def shaped_text(text: str, own: OwnPart, joins: bool = False) -> tuple[str, str]
             given[common] = invited
         changes = {field: number for field, number in given.items() if number is not None}
     options = {rows: "--rows", columns: "--columns"}
+    needed = " and ".join(options[field] for field in given)
     for field, number in given.items():
         if field not in changes:
             raise InputError(
                 f"{config.kmeans_with_data.data} is not there, and {options[field]} is not given: put your data there, "
-                f"or give {' and '.join(options[each] for each in given)} as the data will have them; then run this again"
+                f"or give {needed} as the data will have them; then run this again"
             )
         if number not in (None, changes[field]):
             raise InputError(f"{options[field]} is {number:,}, and the data have {changes[field]:,}: leave it out")

@@ -49,7 +49,7 @@ def test_fields_of_the_alignment_are_terms(companies: tuple[Company, Company]) -
         "customers",
         "lower",
         "error",
-    )  # missing ids are one's own matter
+    )
     assert payco.words == shop.words
 
 
