@@ -65,7 +65,12 @@ class Service(BaseHTTPRequestHandler):
         if job["currentState"] != FAILED:
             return {}
         text = (self._folder(job["id"]) / "log.txt").read_text()[-8000:]
-        told = {"id": "1", "time": "2026-01-01T00:00:00Z", "messageImportance": "JOB_MESSAGE_ERROR", "messageText": text}
+        told = {
+            "id": "1",
+            "time": "2026-01-01T00:00:00Z",
+            "messageImportance": "JOB_MESSAGE_ERROR",
+            "messageText": text,
+        }
         return {"jobMessages": [told]}
 
     def _folder(self, name: str) -> Path:
@@ -99,7 +104,11 @@ def run_job(address: str, url: str, workers: str, folder: Path) -> None:
     state = result.wait_until_finish()
     counters = [
         {
-            "name": {"origin": "user", "name": key.metric.name, "context": {"namespace": key.metric.namespace, **extra}},
+            "name": {
+                "origin": "user",
+                "name": key.metric.name,
+                "context": {"namespace": key.metric.namespace, **extra},
+            },
             "scalar": counter.committed,
         }
         for counter in result.metrics().query()["counters"]
