@@ -29,7 +29,7 @@ def run_without(command: str, file: Path) -> NoReturn:
     from veilmeans.transforms.primitives import share_and_open
 
     share_and_open.commit_first = lambda opening: (opening,)  # type: ignore[assignment, return-value]  # before others import it
-    from veilmeans.io.storage import tagged_files
+    from veilmeans.io.files import tagged_files
     from veilmeans.io.storage.checkpoints import Checkpoints
     from veilmeans.pipelines.cli.main import run
     from veilmeans.transforms.rounds import party_context

@@ -27,7 +27,7 @@ from typing import NoReturn
 from benchmarks.figures import Figure, parser, publish
 from benchmarks.kmeans_runs import PARTIES, Shape, changed_yaml, write_inputs
 from benchmarks.world_copies import copy_world
-from veilmeans.io.exchange.transcript import Transcript
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.pipelines.cli.main import main as veilmeans
 from veilmeans.pipelines.offline import manifest_of
 from veilmeans.pipelines.session.kmeans_from_config import requested_engines, traced_job

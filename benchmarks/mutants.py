@@ -92,10 +92,10 @@ FAULTS = (
     ),
     Fault(
         "tag of a file not compared",
-        "io/storage/tagged_files.py",
+        "io/files/tagged_files.py",
         "if not hmac.compare_digest(",
         "if False and not hmac.compare_digest(",
-        ("tests/io/storage/test_tagged_files.py",),
+        ("tests/io/files/test_tagged_files.py",),
     ),
     Fault(
         "digest of a message not compared",

@@ -30,8 +30,8 @@ from veilmeans.io.exchange.handshake import (
     stored_terms,
 )
 from veilmeans.io.exchange.link_shaping import LAN, WAN
+from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.io.ledgers.claim_ledger import ClaimLedger
-from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import make_mask_seeds, make_own_keys, store_peer_key
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete

@@ -17,7 +17,7 @@ from veilmeans.io.exchange.connections import (
     run_seed,
 )
 from veilmeans.io.exchange.handshake import exchange_terms
-from veilmeans.io.exchange.transcript import Transcript
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.pipelines.planning.planned_bytes import planned_job, traffic_of
 from veilmeans.pipelines.planning.units import format_size

@@ -12,8 +12,8 @@ import logging
 from pathlib import Path
 
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.exchange.transcript import Transcript
-from veilmeans.io.storage.atomic_files import make_private_folder, write_json, write_text
+from veilmeans.io.files.atomic_files import make_private_folder, write_json, write_text
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.pipelines.align import align_missing

@@ -25,11 +25,11 @@ from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.link_shaping import Link, ShapedExchange
-from veilmeans.io.exchange.transcript import TranscriptWriter, open_transcript
 from veilmeans.io.exchange.worker_gateway import KEYS, WorkerGateway, WorkerTranscript
-from veilmeans.io.storage.party_files import attach, detach
+from veilmeans.io.files.party_files import attach, detach
+from veilmeans.io.files.secret_files import read_secret
+from veilmeans.io.messages.transcript import TranscriptWriter, open_transcript
 from veilmeans.io.storage.run_token import RunToken, find_token
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import connection_fields
 from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError
@@ -289,7 +289,7 @@ def attach_shared(config: JobConfig) -> None:
             detach(path)
             _attached.pop(path, None)
         elif _attached.get(path) != (place, config.beam.options):
-            from veilmeans.io.storage.shared_files import SharedFiles, cache_of_host, open_store
+            from veilmeans.io.files.shared_files import SharedFiles, cache_of_host, open_store
 
             key = _worker_keys(config, "")["files"] if is_worker(config) else _files_key(read_secret(config.seed))
             store, patience = open_store(place, config.beam.options), config.exchange.timeout_s

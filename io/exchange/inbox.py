@@ -20,9 +20,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.io.exchange import message_log
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.atomic_files import disk_errors, write_text
+from veilmeans.io.files.atomic_files import disk_errors, write_text
+from veilmeans.io.messages import message_log
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
 

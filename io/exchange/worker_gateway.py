@@ -20,7 +20,7 @@ from veilmeans.io.exchange.exchange import Exchange, Outgoing, check_size
 from veilmeans.io.exchange.flight_exchange import FlightExchange
 from veilmeans.io.exchange.flight_gateway import GatewayServer, KnownCalls, PutStream
 from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
-from veilmeans.io.exchange.transcript import Transcript, open_transcript
+from veilmeans.io.messages.transcript import Transcript, open_transcript
 from veilmeans.io.storage.run_token import TOKEN_HEADER, RunToken
 from veilmeans.schemas.address import NAME, checked_name
 from veilmeans.schemas.config import JobConfig

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilmeans.io.storage.party_files import LOCAL
+from veilmeans.io.files.party_files import LOCAL
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import LedgerFolder

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from veilmeans.crypto import prg
-from veilmeans.io.storage.party_files import LOCAL
-from veilmeans.io.storage.secret_files import read_secret
+from veilmeans.io.files.party_files import LOCAL
+from veilmeans.io.files.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from veilmeans.io.exchange.connections import attach_shared
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
-from veilmeans.io.exchange.transcript import Transcript
 from veilmeans.io.ledgers.forgetting import forget_iterations
 from veilmeans.io.ledgers.opening_ledger import SCALE, OpeningLedger, data_digest
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
 from veilmeans.io.storage.encoded_shards import EncodedData

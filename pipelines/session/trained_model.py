@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from veilmeans.io.exchange.handshake import own_binding, stored_terms
+from veilmeans.io.files.atomic_files import parse_json, write_json
+from veilmeans.io.files.party_files import files_at
 from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, TableEncoding, encoded_names
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import format_of
 from veilmeans.io.sources.sparse_matrices import parse_column_ranges
-from veilmeans.io.storage.atomic_files import parse_json, write_json
 from veilmeans.io.storage.checkpoints import final_centroids, shard_numbers
-from veilmeans.io.storage.party_files import files_at
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.config import JobConfig

@@ -13,9 +13,9 @@ from support.parties import NAMES, free_ports
 from support.run_results import assignment_shares, read_checkpoint
 from support.worlds import World, blobs, make_world, tables
 from veilmeans.io.exchange.connections import attach_shared, load_identity
-from veilmeans.io.storage.party_files import detach, files_at
+from veilmeans.io.files.party_files import detach, files_at
+from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.storage.run_token import make_token
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig
 
 A, B = NAMES[:2]

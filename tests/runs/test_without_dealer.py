@@ -27,8 +27,8 @@ from support.worlds import (
     under_strikes,
 )
 from veilmeans.io.exchange.exchange import HANDSHAKE
+from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.offline import run_offline
 from veilmeans.pipelines.session.kmeans_from_config import layout_of

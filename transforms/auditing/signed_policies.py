@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from veilmeans.crypto.certificates import is_signed_by, sign
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.files.atomic_files import write_json
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import POLICY, Terms

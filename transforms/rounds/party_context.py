@@ -15,8 +15,8 @@ from veilmeans.crypto import prg
 from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.io.exchange.connections import attach_shared, open_exchange, run_seed, transcript_of
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, read_arrays
-from veilmeans.io.exchange.transcript import TranscriptWriter
 from veilmeans.io.exchange.worker_gateway import WorkerTranscript
+from veilmeans.io.messages.transcript import TranscriptWriter
 from veilmeans.io.storage.checkpoints import Checkpoints, encrypted
 from veilmeans.io.storage.he_keyring import has_keys, load_keyring
 from veilmeans.io.storage.scratch import Scratch

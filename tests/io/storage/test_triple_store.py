@@ -14,9 +14,9 @@ import pytest
 from support.error_sentence import error_sentence
 from support.parties import file_mode, in_parallel
 from support.triple_stores import MANIFEST, SEED, make_store
+from veilmeans.io.files.tagged_files import TAG_SIZE
 from veilmeans.io.storage import triple_store
 from veilmeans.io.storage.number_seeds import derive_number_seed
-from veilmeans.io.storage.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import ConfigError, StorageError

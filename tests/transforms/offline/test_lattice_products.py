@@ -14,8 +14,8 @@ from veilmeans.crypto.lattice.bit_packing import unpack
 from veilmeans.crypto.lattice.lattice_seeds import session_seed
 from veilmeans.crypto.lattice.parameters import DEGREE, PRIMES, RESIDUE_BITS
 from veilmeans.crypto.ring import Ring
-from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.number_seeds import derive_number_seed
+from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.triple_store import TripleStore, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, payload_size

@@ -26,8 +26,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.files.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import Header, MessageKey, iteration_in
