@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from support.beam_runners import started_runner
 from support.cluster.dataflow import start_dataflow, start_workers
 from support.cluster.flink_cluster import FlinkCluster, start_flink_cluster
-from support.cluster.hosts import Host, Network, await_true, started_network
+from support.cluster.hosts import Network, await_true, started_network
 from support.cluster.object_store import ObjectStore, start_object_store
 from support.cluster.parties_on_hosts import CODE, REPOSITORY, PartiesOnHosts, copy_checkout, place
 from support.cluster.shared_shares import digests
@@ -37,7 +36,12 @@ def beaver(folder: Path, parties: int) -> World:
     """Two columns of each party, in three row shards."""
     names = [f"c{i}" for i in range(2 * parties)]
     data = tables(blobs(300, len(names)), names, [2 * i for i in range(1, parties)], axis=1)
-    agreed = {"layout": "vertical", "clusters": 3, "max_iter": ITERATIONS, "reveal": {"assignments": [A, B], "centroids": [B]}}
+    agreed = {
+        "layout": "vertical",
+        "clusters": 3,
+        "max_iter": ITERATIONS,
+        "reveal": {"assignments": [A, B], "centroids": [B]},
+    }
     return make_world(folder, data, agreed, beam={"rows_per_shard": 100})
 
 
@@ -98,7 +102,7 @@ def flink(network: Network, store: ObjectStore) -> FlinkCluster:
 
 
 def on_workers(network: Network, store: ObjectStore, world: World, name: str) -> PartiesOnHosts:
-    """Parties on hosts. payco's workers are elsewhere and get a token as a mounted secret; its iterations are one job."""
+    """Parties on hosts. payco's workers are elsewhere and get a token as a file; its iterations are one job."""
     token = network.folder / SECRETS / name
     site = place(network, world, name)
     host = site.hosts[A]
@@ -151,7 +155,9 @@ def test_a_task_manager_that_dies_in_an_iteration_changes_no_share(
 def in_the_iterations(flink: FlinkCluster, before: int) -> bool:
     """Return whether a third of the tasks of a run's second job, its iterations, have ended, and not all of them."""
     jobs = sorted(flink.jobs(), key=lambda job: job["start-time"])[before:]
-    return len(jobs) == 2 and bool(jobs[1]["tasks"]["total"] / 3 <= jobs[1]["tasks"]["finished"] < jobs[1]["tasks"]["total"])
+    return len(jobs) == 2 and bool(
+        jobs[1]["tasks"]["total"] / 3 <= jobs[1]["tasks"]["finished"] < jobs[1]["tasks"]["total"]
+    )
 
 
 @pytest.mark.dataflow
@@ -176,6 +182,8 @@ def check_staged(objects: Mapping[str, bytes], name: str) -> None:
     for package in packages:
         with tarfile.open(fileobj=BytesIO(package)) as packed:
             names = [Path(*Path(member.name).parts[1:]) for member in packed.getmembers() if member.isfile()]
-        modules = {Path("src/veilmeans", each.relative_to(REPOSITORY)) for room in CODE[1:] for each in room.rglob("*.py")}
+        modules = {
+            Path("src/veilmeans", each.relative_to(REPOSITORY)) for room in CODE[1:] for each in room.rglob("*.py")
+        }
         assert modules <= set(names)
         assert {each.suffix for each in names} <= {".py", ".j2", ".typed", ".toml", ".cfg", ".txt", ".md", ""}

@@ -16,7 +16,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 DONE, FAILED, RUNNING = "JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_RUNNING"
 _KEPT = ("name", "clientRequestId", "type", "projectId")
@@ -25,7 +25,7 @@ _KEPT = ("name", "clientRequestId", "type", "projectId")
 class Service(BaseHTTPRequestHandler):
     """The part of the service's REST interface that Beam's client uses."""
 
-    jobs: dict[str, dict[str, Any]] = {}
+    jobs: ClassVar[dict[str, dict[str, Any]]] = {}
     numbers = itertools.count()
     arguments: tuple[str, str, Path] = ("", "", Path())
 
@@ -65,7 +65,12 @@ class Service(BaseHTTPRequestHandler):
         if job["currentState"] != FAILED:
             return {}
         text = (self._folder(job["id"]) / "log.txt").read_text()[-8000:]
-        told = {"id": "1", "time": "2026-01-01T00:00:00Z", "messageImportance": "JOB_MESSAGE_ERROR", "messageText": text}
+        told = {
+            "id": "1",
+            "time": "2026-01-01T00:00:00Z",
+            "messageImportance": "JOB_MESSAGE_ERROR",
+            "messageText": text,
+        }
         return {"jobMessages": [told]}
 
     def _folder(self, name: str) -> Path:
@@ -99,7 +104,11 @@ def run_job(address: str, url: str, workers: str, folder: Path) -> None:
     state = result.wait_until_finish()
     counters = [
         {
-            "name": {"origin": "user", "name": key.metric.name, "context": {"namespace": key.metric.namespace, **extra}},
+            "name": {
+                "origin": "user",
+                "name": key.metric.name,
+                "context": {"namespace": key.metric.namespace, **extra},
+            },
             "scalar": counter.committed,
         }
         for counter in result.metrics().query()["counters"]

@@ -141,10 +141,8 @@ class Network:
         """Add a host that sees the system, the running Python and `sees`, and may change `owns`."""
         folder = self.folder / name
         folder.mkdir()
-        if self.switch is None:
-            host = Host(name, "127.0.0.1", folder)
-        else:
-            host = self._add_namespace(name, folder, sees, owns)
+        alone = self.switch is None
+        host = Host(name, "127.0.0.1", folder) if alone else self._add_namespace(name, folder, sees, owns)
         self.hosts.append(host)
         return host
 
