@@ -65,13 +65,13 @@ class Service(BaseHTTPRequestHandler):
         if job["currentState"] != FAILED:
             return {}
         text = (self._folder(job["id"]) / "log.txt").read_text()[-8000:]
-        told = {
+        message = {
             "id": "1",
             "time": "2026-01-01T00:00:00Z",
             "messageImportance": "JOB_MESSAGE_ERROR",
             "messageText": text,
         }
-        return {"jobMessages": [told]}
+        return {"jobMessages": [message]}
 
     def _folder(self, name: str) -> Path:
         return self.arguments[2] / name
