@@ -111,7 +111,7 @@ test-dataflow: $(CLUSTER)/.ready
 # Beam with its Google Cloud parts and an emulator of Cloud Storage, apart from .venv.
 $(CLUSTER)/.ready: setup.py
 	$(PYTHON) -m venv --clear $(CLUSTER)
-	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,gcp]" gcp-storage-emulator==2026.7.19 "setuptools>=77,<82"
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,gcs]" gcp-storage-emulator==2026.7.19 "setuptools>=77,<82"
 	touch $@
 
 # scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.

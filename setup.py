@@ -37,7 +37,6 @@ setup(
         "typer>=0.20,<1",
     ],
     extras_require={
-        "gcp": ["apache-beam[gcp]>=2.77,<2.78"],
         "paillier": ["phe>=1.5,<2"],
         "gcs": ["apache-beam[gcp]>=2.77,<2.78"],
         "s3": ["apache-beam[aws]>=2.77,<2.78"],

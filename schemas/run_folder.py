@@ -126,7 +126,7 @@ class RunFolder(Folder):
     html_report = _Name("report.html")  # the report as a page
 
     def policy(self, opening: str, party: str) -> Path:
-        """What a party signed: the policy of an opening."""
+        """A party's signature under the policy of an opening."""
         return self.path / "policies" / f"{opening}.{party}.json"
 
     transcripts = _Name("transcript")  # the folder of transcripts: of the run, and of later openings
@@ -197,7 +197,7 @@ class LedgerFolder(Folder):
     """A party's ledgers, outside `storage` (`triples.ledger`)."""
 
     def store(self, name: str, identity: str) -> Path:
-        """The folder of the claims of one triple store; `identity` tells it from another with its name."""
+        """The folder of the claims of one triple store; `identity` distinguishes it from another with its name."""
         return self.path / "stores" / f"{name}-{identity}"
 
     all_openings = _Name("openings")  # the folder of what was opened, by data

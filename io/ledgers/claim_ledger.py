@@ -46,8 +46,8 @@ class ClaimLedger:
         name = self.store.manifest.store
         if not (self.folder / "begun").exists():
             raise StorageError(
-                f"the triple store {name!r} has no ledger in {self.folder}, so it may come from a backup, and its masks "
-                f"may have been used: {_REMEDY} (or set triples.ledger to where its ledger is)"
+                f"the triple store {name!r} has no ledger in {self.folder}, so it may come from a backup, and its "
+                f"masks may have been used: {_REMEDY} (or set triples.ledger to where its ledger is)"
             )
         claims, noted = self.store.claims(), self._numbers(".json")
         lost = sorted(noted - set(claims))

@@ -4,8 +4,8 @@
 
 Many openings of nearly the same rows reveal what no single one does, so the parties may agree on a limit
 (`openings.limit`): a party refuses, before anything is opened, an opening beyond it. DIGEST is of the rows' content
-under a key of the party. A prediction counts for the new rows, and for those that its model was trained with. An opening that
-is repeated after a failure counts once: it opens the same.
+under a key of the party. A prediction counts for the new rows, and for those that its model was trained with. An
+opening that is repeated after a failure counts once: it opens the same.
 """
 
 import hmac
@@ -26,7 +26,7 @@ SCALE = "scale"  # the name of the opening of aggregated statistics
 
 @dataclass(frozen=True)
 class Opening:
-    """What was opened of the data at once: result -> who learnt it."""
+    """One opening of the data: result -> who learnt it."""
 
     run: str
     command: str

@@ -186,7 +186,7 @@ def committed_binding(config: JobConfig, scan: Scan, model: TrainedModel | None)
 
 
 def opened_data(ready: CheckedRun) -> tuple[str, ...]:
-    """The digests of all data of which a run's results tell something: its own, and those of its model."""
+    """The digests of all data on which a run's results depend: its own, and those of its model."""
     own = data_digest(ready.config, ready.scan.content)
     return (own, *(ready.model.data if ready.model else ()))
 

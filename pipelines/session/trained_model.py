@@ -158,8 +158,8 @@ def _training_digest(place: JobConfig) -> str:
 class FinishedRun:
     """A run whose iterations are done, at one party: its job and iterations, and how to read its columns.
 
-    `encoding`: the encoding of its rows, for predictions. `data`: digests of the data of which its results tell
-    something (`io.ledgers.opening_ledger`).
+    `encoding`: the encoding of its rows, for predictions. `data`: digests of the data on which its results depend
+    (`io.ledgers.opening_ledger`).
     """
 
     config: JobConfig

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from support.beam_runners import started_runner
 from support.cluster.dataflow import start_dataflow, start_workers
 from support.cluster.flink_cluster import FlinkCluster, start_flink_cluster
-from support.cluster.hosts import Host, Network, await_true, started_network
+from support.cluster.hosts import PATIENCE, Network, await_true, started_network
 from support.cluster.object_store import ObjectStore, start_object_store
 from support.cluster.parties_on_hosts import CODE, REPOSITORY, PartiesOnHosts, copy_checkout, place
 from support.cluster.shared_shares import digests
 from support.worlds import World, blobs, he_by_columns, make_world, tables
 
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
 A, B = "payco", "shop"
 SECRETS = "secrets"
 ITERATIONS = 2
@@ -103,9 +103,9 @@ def flink(network: Network, store: ObjectStore) -> FlinkCluster:
 
 
 def on_workers(network: Network, store: ObjectStore, world: World, name: str) -> PartiesOnHosts:
-    """Parties on hosts. payco's workers are elsewhere and get a token as a mounted secret; its iterations are one job."""
+    """Parties on hosts. payco's workers are elsewhere and get a token as a file; its iterations are one job."""
     token = network.folder / SECRETS / name
-    site = place(network, world, name)
+    site = place(network, world.altered(exchange={"timeout_s": PATIENCE}), name)
     host = site.hosts[A]
     workers = {"listen": f"{host.address}:{host.port()}", "token": str(token)}
     shared = site.world.altered(A, gateway="separate", shared=f"gs://veilmeans/{name}/shared", workers=workers)

@@ -1,7 +1,8 @@
 """Signed reveal policies: before anything is opened, each party signs who shall learn what.
 
 The signature is announced in the handshake, checked there with the pinned certificate, and kept beside the policy in
-the run's folder: a party can show later that all had agreed. It is deterministic (RFC 6979): a rerun announces the same.
+the run's folder: a party can show later that all had agreed. It is deterministic (RFC 6979), so a rerun announces the
+same.
 """
 
 import json
@@ -19,7 +20,7 @@ _LABEL = b"veilmeans reveal policy\n"
 
 
 def policy_text(config: JobConfig, command: str, party: str) -> str:
-    """What `party` signs: the run, and who learns what."""
+    """Encode the content that `party` signs: the run, and who learns what."""
     policy = config.required_kmeans.reveal.model_dump(mode="json")
     signed = {"party": party, "run": config.run, "command": command, "reveal": policy, "limit": config.openings.limit}
     return json.dumps(signed, sort_keys=True)

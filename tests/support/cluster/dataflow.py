@@ -30,7 +30,7 @@ class Dataflow:
 def start_workers(
     network: Network, name: str, sees: Sequence[Path], prepare: Callable[[Host], Mapping[str, str]]
 ) -> tuple[Host, str]:
-    """Start a host with Beam's worker pool, which sees nothing of the repository but its harness; return its endpoint."""
+    """Start a host with Beam's worker pool; of the repository it sees its harness only. Return its endpoint."""
     host = network.add(name, [HERE / "sdk_harness.py", *sees])
     harness = host.folder / "harness"
     harness.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "sdk_harness.py"} "$@"\n')

@@ -16,7 +16,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 DONE, FAILED, RUNNING = "JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_RUNNING"
 _KEPT = ("name", "clientRequestId", "type", "projectId")
@@ -25,7 +25,7 @@ _KEPT = ("name", "clientRequestId", "type", "projectId")
 class Service(BaseHTTPRequestHandler):
     """The part of the service's REST interface that Beam's client uses."""
 
-    jobs: dict[str, dict[str, Any]] = {}
+    jobs: ClassVar[dict[str, dict[str, Any]]] = {}
     numbers = itertools.count()
     arguments: tuple[str, str, Path] = ("", "", Path())
 
@@ -65,13 +65,13 @@ class Service(BaseHTTPRequestHandler):
         if job["currentState"] != FAILED:
             return {}
         text = (self._folder(job["id"]) / "log.txt").read_text()[-8000:]
-        told = {
+        message = {
             "id": "1",
             "time": "2026-01-01T00:00:00Z",
             "messageImportance": "JOB_MESSAGE_ERROR",
             "messageText": text,
         }
-        return {"jobMessages": [told]}
+        return {"jobMessages": [message]}
 
     def _folder(self, name: str) -> Path:
         return self.arguments[2] / name

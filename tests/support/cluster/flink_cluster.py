@@ -1,7 +1,7 @@
 """A Flink session cluster: JobManager and job server on one host, two TaskManagers on a host each.
 
-The JobManager and the TaskManagers are of Flink's distribution, the job server of Beam's Flink runner. TaskManagers start
-Python harnesses (PROCESS environments), which see what their host sees.
+The JobManager and the TaskManagers are of Flink's distribution, the job server of Beam's Flink runner. TaskManagers
+start Python harnesses (PROCESS environments), which see what their host sees.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 A host sees the operating system and the folders that it is given, nothing else, and it can talk to the other hosts of
 its network only. It ends with all its processes. Where namespaces are not permitted, hosts are processes on loopback
-that see every file; `Network.isolated` tells which.
+that see every file; see `Network.isolated`.
 """
 
 import os
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from support.fault_injection import PATIENCE
 from support.parties import free_ports
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt")
@@ -26,6 +25,8 @@ _WITH_US = ("setpriv", "--pdeathsig", "KILL")
 _SUBNET = "10.83.0"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_PORT = 7001
+PATIENCE = 3000.0
+"""Seconds to wait for a cluster at most: a busy machine starts Java and its jobs slowly."""
 _ENTER = """
 set -e
 root=$1; writable=$2; shift 2
@@ -141,10 +142,8 @@ class Network:
         """Add a host that sees the system, the running Python and `sees`, and may change `owns`."""
         folder = self.folder / name
         folder.mkdir()
-        if self.switch is None:
-            host = Host(name, "127.0.0.1", folder)
-        else:
-            host = self._add_namespace(name, folder, sees, owns)
+        alone = self.switch is None
+        host = Host(name, "127.0.0.1", folder) if alone else self._add_namespace(name, folder, sees, owns)
         self.hosts.append(host)
         return host
 

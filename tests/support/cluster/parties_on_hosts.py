@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.cluster.hosts import Host, Network, await_true
-from support.fault_injection import PATIENCE
+from support.cluster.hosts import PATIENCE, Host, Network, await_true
 from support.parties import write_config
 from support.worlds import World
 
