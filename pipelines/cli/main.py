@@ -9,7 +9,7 @@ from typing import NoReturn
 from veilmeans.pipelines.cli import agreement_commands, config_commands, run_commands
 from veilmeans.pipelines.cli.app import app
 from veilmeans.pipelines.cli.json_output import known_error
-from veilmeans.pipelines.cli.malloc_arenas import limit_arenas
+from veilmeans.pipelines.local.malloc_arenas import limit_arenas
 from veilmeans.pipelines.local.unused_modules import skip_unused_modules
 from veilmeans.schemas.errors import INTERRUPTED
 

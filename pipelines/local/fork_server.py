@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, NoReturn, cast
 
 import veilmeans
-from veilmeans.pipelines.cli.malloc_arenas import limit_arenas
+from veilmeans.pipelines.local.malloc_arenas import limit_arenas
 from veilmeans.pipelines.local.unused_modules import skip_unused_modules
 from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError
 
