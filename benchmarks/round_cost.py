@@ -107,7 +107,7 @@ def instrument(watch: Stopwatch) -> None:
     watch.time(inbox.MessageStore, "wait", "wait for the peer")
     watch.time(inbox.IncomingMessage, "write", "hashing")
     watch.time(MessageLog, "append", "disk")
-    watch.time(flight_gateway._PutStream, "receive", "checking")
+    watch.time(flight_gateway.PeerStream, "receive", "checking")
 
 
 def chain(rounds: int) -> Protocol:

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("crypto.he", "crypto.lattice", "crypto.ot"),
     ("crypto.ot.kinds", "crypto.ot.psi"),
     ("io.storage",),
-    ("io.sources", "io.exchange"),
+    ("io.sources", "io.exchange", "io.ledgers"),
     ("transforms.rounds",),
     ("transforms.primitives",),
     ("transforms.products",),

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def run_align(config: JobConfig) -> Alignment:
     if found is not None and farewell_received(settings):
         return found
     scanned = _read_ids(config)
-    agreed = {**agreed_terms(settings, "align"), "kmeans.id": "set"}
+    agreed = _agreed(config)
     binding = binding_of(settings, bytes.fromhex(scanned.digest), json.dumps([scanned.ids, agreed], sort_keys=True))
     terms = dict.fromkeys(settings.peers, Terms(agreed, {IDS: scanned.ids}, binding))
     check_bound_terms(settings.run_folder, settings.party, terms)
@@ -88,8 +88,8 @@ def run_count(config: JobConfig) -> str:
     _check(config)
     meeting = config.aligning()
     settings = meeting.model_copy(update={"run": f"{COUNT_RUN}{config.alignment}"})
-    scanned, agreed = _read_ids(config), {**agreed_terms(meeting, "align"), "kmeans.id": "set"}
-    terms = dict.fromkeys(meeting.peers, Terms(agreed, {IDS: scanned.ids}))
+    scanned = _read_ids(config)
+    terms = dict.fromkeys(meeting.peers, Terms(_agreed(config), {IDS: scanned.ids}))
     with open_session(settings, meeting.run) as exchange:
         timeout = settings.exchange.timeout_s
         with tempfile.TemporaryDirectory() as folder:
@@ -121,6 +121,11 @@ def _count_common(exchange: Exchange, settings: JobConfig, config: JobConfig, di
     secret = binding_of(settings, bytes.fromhex(digest), "count").encode()
     first, second = ids.values()
     return IdCounting(exchange, settings, (first, second), secret).run(hash_under_key(key, hashes))
+
+
+def _agreed(config: JobConfig) -> dict[str, Any]:
+    """The fields that all parties must have alike; a name that is left out is the run's."""
+    return {**agreed_terms(config.aligning(), "align"), "align.name": config.alignment, "kmeans.id": "set"}
 
 
 def _read_ids(config: JobConfig) -> "ScannedIds":

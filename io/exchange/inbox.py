@@ -29,7 +29,7 @@ from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration
 _SMALL = 1 << 18  # bytes up to which a message goes to the log of its iteration
 _DROPPED = ".dropped-"  # begins the names of folders that are being deleted; no run's name begins so
 UNEXPECTED = 1_000  # messages of runs that this party has not begun that a peer may send
-_UNREAD = 32 << 20  # bytes of unread small messages that are kept in memory
+_UNREAD = 8 << 20  # bytes of unread small messages that are kept in memory
 
 
 class MessageStore:

@@ -155,7 +155,7 @@ def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
         scores += sum(_file_bytes(mu=((groups, kmeans.k, width), "uint64")) for width in widths)
     if last.profiles is not None:
         profiles = last.profiles
-        sizes, sums = ((profiles.k,), "uint64"), ((profiles.k, profiles.width), "uint64")
+        sizes, sums = ((profiles.k,), "uint64"), ((profiles.k + 1, profiles.width), "uint64")
         scores += _file_bytes(n=sizes, s=sums, to=((len(profiles.recipients),), "int64"))
     product = kmeans.engines.distance[config.me.index]
     row_bytes = 0 if product is None else product.packs * product.cipher.size

@@ -7,10 +7,12 @@ there is one for; where Maven's registry has none, it is put together from `LIBR
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,9 +34,10 @@ LIBRARY = "org.apache.beam:beam-runners-flink-1.19:2.62.0"
 LOGGER = "org.slf4j:slf4j-simple:1.7.36"
 SOURCE = "made-from.txt"
 PARALLELISM = 2
-_DRIVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
-_OPENED = ("java.lang", "java.util", "java.nio")
-"""Packages of the JDK that Flink reaches into."""
+JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+_PACKAGES = ("java.lang", "java.util", "java.nio", "java.time", "java.net", "java.util.concurrent")
+OPENED = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _PACKAGES)
+"""Flags for the JDK's packages that Flink reaches into."""
 _CONFIG = (
     "jobmanager:\n  bind-host: localhost\ntaskmanager:\n  bind-host: localhost\nrest:\n  bind-address: localhost\n"
 )
@@ -84,6 +87,25 @@ def flink() -> Path:
         with _staged(folder) as stage:
             source = _copy_job_server(stage) or _copy_library(stage)
             (stage / SOURCE).write_text(source)
+    return folder
+
+
+def flink_distribution() -> Path:
+    """The folder with Flink itself, of the version that the job server was made for: PyPI has it as a source package."""
+    version = re.search(r"flink-([\d.]+)", (flink() / SOURCE).read_text())
+    assert version is not None
+    folder = CACHE / f"flink-distribution-{version[1]}"
+    if not folder.exists():
+        with _staged(folder) as stage:
+            source = f"apache-flink-libraries~={version[1]}.0"
+            _call([sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(stage), source])
+            (archive,) = stage.glob("*.tar.gz")
+            with tarfile.open(archive) as packed:
+                packed.extractall(stage, filter="data")
+            next(stage.glob("*/deps/lib")).rename(stage / "lib")
+            (stage / SOURCE).write_text(archive.name.removesuffix(".tar.gz"))
+            archive.unlink()
+            shutil.rmtree(stage / archive.name.removesuffix(".tar.gz"))
     return folder
 
 
@@ -148,9 +170,8 @@ def _job_server(jars: Path, scratch: Path, log: Path) -> Iterator[str]:
 
 
 def _job_server_command(jars: Path, scratch: Path, ports: Sequence[int]) -> list[str]:
-    command = ["java", f"-Djava.io.tmpdir={scratch}"]
-    command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-    command += ["-cp", f"{jars}/*", _DRIVER, "--flink-master=[local]", f"--flink-conf-dir={scratch}"]
+    command = ["java", f"-Djava.io.tmpdir={scratch}", *OPENED]
+    command += ["-cp", f"{jars}/*", JOB_SERVER, "--flink-master=[local]", f"--flink-conf-dir={scratch}"]
     command += [f"--{name}-port={port}" for name, port in zip(("job", "artifact", "expansion"), ports, strict=True)]
     return [*command, f"--artifacts-dir={scratch}"]
 
@@ -187,7 +208,7 @@ def _call(command: Sequence[str], variables: Mapping[str, str] | None = None, cw
 def main() -> None:
     try:
         need_tools()
-        for runner in (flink, prism):
+        for runner in (flink, flink_distribution, prism):
             print(f"{runner.__name__}: {(runner() / SOURCE).read_text()}", flush=True)
     except RunnerError as error:
         sys.exit(f"error: {error}")

@@ -44,7 +44,10 @@ class SignedStatement:
     def of_message(cls, peer: str, arrays: Arrays) -> "SignedStatement":
         if any(name not in arrays or arrays[name].dtype != np.uint8 for name in (_CONTENT, _SIGNATURE)):
             raise RefusedError(f"the farewell of {peer} has no transcript: does it run another veilmeans?")
-        return cls(arrays[_CONTENT].tobytes(), arrays[_SIGNATURE].tobytes())
+        content = arrays[_CONTENT].tobytes()
+        if not content.isascii():  # JSON as `own_statement` writes it, which `write` keeps as text
+            raise RefusedError(f"the transcript of {peer} cannot be read: does it run another veilmeans?")
+        return cls(content, arrays[_SIGNATURE].tobytes())
 
     def write(self, file: Path) -> None:
         write_json(file, {_CONTENT: self.content.decode(), _SIGNATURE: self.signature.hex()})
