@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by w
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
 _jobs: dict[str, int] = {}  # the exchanges of jobs that run in this process (`_exchange_name`), and its process id
 _attached: dict[Path, tuple[str, tuple[str, ...]]] = {}  # what `attach_shared` has attached, by its path
+_keys: dict[tuple[str, str, str], dict[str, bytes]] = {}  # what a worker got of its gateway: by exchange, run, binding
 _lock = threading.Lock()
 _MOST_DESCRIPTORS = 1 << 16
 
@@ -267,18 +268,15 @@ def _files_key(seed: bytes) -> bytes:
 
 
 def _worker_keys(config: JobConfig, binding: str) -> dict[str, bytes]:
-    return _ask_keys(config.model_dump_json(), binding)
-
-
-@lru_cache(maxsize=64)
-def _ask_keys(config: str, binding: str) -> dict[str, bytes]:
-    """Ask the gateway for keys; once in a process."""
-    settings = JobConfig.model_validate_json(config)
-    exchange = open_exchange(settings)
-    if not isinstance(exchange, FlightExchange):
-        raise TypeError("a worker's exchange is its gateway")
-    answer = json.loads(exchange.ask_own(KEYS, {"run": settings.run, "binding": binding}))
-    return {name: bytes.fromhex(key) for name, key in answer.items()}
+    """Ask the gateway for keys, in hexadecimal there; once in a process."""
+    name = (_exchange_name(config), config.run, binding)
+    if name not in _keys:
+        exchange = open_exchange(config)
+        if not isinstance(exchange, FlightExchange):
+            raise TypeError("a worker's exchange is its gateway")
+        answer = json.loads(exchange.ask_own(KEYS, {"run": config.run, "binding": binding}))
+        _keys[name] = {kind: bytes.fromhex(key) for kind, key in answer.items()}
+    return _keys[name]
 
 
 def attach_shared(config: JobConfig) -> None:
