@@ -14,10 +14,10 @@ from support.worlds import changed_config
 from veilmeans.io.exchange import connections
 from veilmeans.io.exchange.connections import close_exchange, load_identity, open_exchange, open_gateway, run_seed
 from veilmeans.io.exchange.exchange import Outgoing, get_arrays
-from veilmeans.io.exchange.transcript import Transcript
 from veilmeans.io.exchange.worker_gateway import WorkerTranscript
+from veilmeans.io.files.secret_files import read_secret
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.io.storage.run_token import TOKEN, TOKEN_FILE, RunToken, make_token
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
