@@ -29,16 +29,16 @@ def run_without(command: str, file: Path) -> NoReturn:
     from veilmeans.transforms.primitives import share_and_open
 
     share_and_open.commit_first = lambda opening: (opening,)  # type: ignore[assignment, return-value]  # before others import it
+    from veilmeans.io.exchange import connections
     from veilmeans.io.files import tagged_files
     from veilmeans.io.storage.checkpoints import Checkpoints
     from veilmeans.pipelines.cli.main import run
-    from veilmeans.transforms.rounds import party_context
 
     unchecked: Any = SimpleNamespace(compare_digest=lambda *_: True, digest=hmac.digest)
-    tagged_files.hmac = unchecked
+    tagged_files.hmac = unchecked  # type: ignore[attr-defined]
     tagged_files._tag = lambda *_: bytes(tagged_files.TAG_SIZE)
-    Checkpoints._tag = lambda *_: bytes(64)  # type: ignore[method-assign, assignment]
-    party_context.open_transcript = lambda *_: None  # type: ignore[assignment, return-value]
+    Checkpoints._tag = lambda *_: bytes(64)  # type: ignore[method-assign]
+    connections.open_transcript = lambda *_: None  # type: ignore[assignment]
     sys.argv = ["veilmeans", command, "--config", str(file)]
     run()
 

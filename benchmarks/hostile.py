@@ -59,7 +59,7 @@ def open_connections(folder: Path, ended: threading.Event) -> int:
 
 def open_streams(folder: Path, ended: threading.Event) -> int:
     """Begin calls, and send nothing more."""
-    client, streams = _shop_client(folder), []
+    client, streams = _shop_client(folder), list[Any]()
     while not ended.wait(_PAUSE):
         with suppress(flight.FlightError, pa.ArrowException):
             while len(streams) < STREAMS and not ended.is_set():
