@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-sklearn test-airflow test-containers clean
+.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-dataflow test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 # Everything that needs no more than this machine: under ten minutes on two cores.
-NEEDS_MORE := flink or prism or data or sklearn or containers
+NEEDS_MORE := flink or prism or dataflow or data or sklearn or containers
 test: $(READY)
 	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
@@ -98,9 +98,21 @@ bench-wan: $(READY)
 test-data: $(READY)
 	$(BIN)/python -m pytest -m data
 
-test-flink: $(READY)
-	PYTHONPATH=tests $(BIN)/python -m support.beam_runners
-	$(BIN)/python -m pytest -m "flink or prism"
+# A Flink cluster of processes (namespaces as hosts where they are permitted), and Prism. Needs Java, Maven and Go.
+CLUSTER := .cache/cluster
+test-flink: $(CLUSTER)/.ready
+	PYTHONPATH=tests $(CLUSTER)/bin/python -m support.beam_runners
+	$(CLUSTER)/bin/python -m pytest -m "flink or prism"
+
+# A stand-in for the Dataflow service, with workers on a host of their own. Google's service itself is not used.
+test-dataflow: $(CLUSTER)/.ready
+	$(CLUSTER)/bin/python -m pytest -m dataflow
+
+# Beam with its Google Cloud parts and an emulator of Cloud Storage, apart from .venv.
+$(CLUSTER)/.ready: setup.py
+	$(PYTHON) -m venv --clear $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,gcs]" gcp-storage-emulator==2026.7.19 "setuptools>=77,<82"
+	touch $@
 
 # scikit-learn's checks of VeilKMeans: more than a hundred runs of two parties and a dealer.
 test-sklearn: $(READY)

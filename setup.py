@@ -38,14 +38,18 @@ setup(
     ],
     extras_require={
         "paillier": ["phe>=1.5,<2"],
+        "gcs": ["apache-beam[gcp]>=2.77,<2.78"],
+        "s3": ["apache-beam[aws]>=2.77,<2.78"],
         "sklearn": ["scikit-learn>=1.6,<2"],
         "dev": [
+            "boto3>=1.35,<2",
             "hypothesis>=6.130,<7",
             "matplotlib>=3.10,<4",
             "pandas>=2.2,<4",
             "pdoc>=15,<17",
             "phe>=1.5,<2",
             "scikit-learn>=1.6,<2",
+            "moto[s3,server]>=5.1,<6",
             "mypy>=2.4,<2.5",
             "pytest>=9,<10",
             "pytest-timeout>=2.4,<3",

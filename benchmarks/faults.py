@@ -26,9 +26,9 @@ from typing import NoReturn
 
 from benchmarks.figures import Figure, parser, publish
 from benchmarks.kmeans_runs import PARTIES, Shape, changed_yaml, write_inputs
-from veilmeans.io.exchange.transcript import Transcript
+from benchmarks.world_copies import copy_world
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.pipelines.cli.main import main as veilmeans
-from veilmeans.pipelines.local.party_processes import free_addresses
 from veilmeans.pipelines.offline import manifest_of
 from veilmeans.pipelines.session.kmeans_from_config import requested_engines, traced_job
 from veilmeans.schemas.config import load_config
@@ -37,6 +37,7 @@ from veilmeans.transforms.offline.ot_store import StoreMaking
 EXCHANGES = ("gateway", "files")
 COMMANDS = {"offline": "config", "train": "config", "reveal": "reveal", "predict": "predict"}
 """Each command, in the order in which they need each other, and the name of its configuration."""
+_CONFIGS = tuple(dict.fromkeys(COMMANDS.values()))
 KILLS_OF_A_START = 4
 """So often each party is killed on one copy."""
 _SHAPE = Shape(rows=300, features=4, clusters=3, iterations=3, beam={"rows_per_shard": 160}, provider="iknp")
@@ -88,19 +89,6 @@ def _draw_secrets(file: Path) -> None:
     StoreMaking(offline, plan, manifest_of(offline, plan, engines)).secrets()
 
 
-def copy_world(folder: Path, to: Path) -> Path:
-    """Copy both parties' folders, with ports of their own."""
-    shutil.copytree(folder, to)
-    addresses = free_addresses(PARTIES)
-    for party in PARTIES:
-        for name in set(COMMANDS.values()):
-            with changed_yaml(to / party / f"{name}.yaml") as config:
-                config["listen"] = addresses[party]["listen"]
-                for peer in config["peers"]:
-                    config["peers"][peer]["address"] = addresses[party][f"peers.{peer}.address"]
-    return to
-
-
 def remains(folder: Path) -> dict[str, str]:
     """The digest of every file that lasts, and of the messages of every run."""
     found = {}
@@ -148,7 +136,7 @@ class PartyUnderFire:
         return self
 
     def look(self) -> None:
-        """See whether the process has ended; kill it if its time has come, and start it again."""
+        """See whether the process has ended; kill it if its time has come, and restart it."""
         if time.monotonic() >= self._kill_at:
             os.kill(self._pid, signal.SIGKILL)
         pid, status = os.waitpid(self._pid, 0 if time.monotonic() >= self._kill_at else os.WNOHANG)
@@ -215,12 +203,12 @@ def run(folder: Path, command: str, delays: Mapping[str, Sequence[float]]) -> tu
 # The experiment.
 def strike(before: Path, command: str, quota: int, drawn: random.Random) -> tuple[Path, int, int]:
     """Run a command undisturbed, and under fire until `quota` kills happened; return its folder, kills and copies."""
-    after = copy_world(before, before.with_name(f"{before.name}-{command}"))
+    after = copy_world(before, before.with_name(f"{before.name}-{command}"), _CONFIGS)
     seconds, _ = run(after, command, {})
     expected, kills, copies = remains(after), 0, 0
     while kills < quota:
         copies += 1
-        world = copy_world(before, before.with_name(f"{before.name}-{command}-{copies}"))
+        world = copy_world(before, before.with_name(f"{before.name}-{command}-{copies}"), _CONFIGS)
         left = min(KILLS_OF_A_START, -(-(quota - kills) // 2))
         delays = {party: [drawn.uniform(0, _EARLY * seconds) for _ in range(left)] for party in PARTIES}
         kills += run(world, command, delays)[1]

@@ -10,32 +10,28 @@ machine's processors, too.
 """
 
 import json
-import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from benchmarks.figures import Figure, parser, publish
-from benchmarks.kmeans_runs import PARTIES, Shape, changed_yaml, run_command, write_inputs
+from benchmarks.kmeans_runs import Shape, run_command, write_inputs
+from benchmarks.world_copies import Results, copy_world, train_both
 from veilmeans.io.exchange.connections import load_identity
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.exchange.flight_exchange import FlightExchange
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA, split
 from veilmeans.pipelines.cli.main import run as run_veilmeans
-from veilmeans.pipelines.local.party_processes import free_addresses
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.message import Header, MessageKey
-from veilmeans.schemas.run_folder import StorageFolder
 
 CONNECTIONS, STREAMS, MESSAGES = 1_200, 600, 10_000
 _SHAPE = Shape(rows=100_000, features=2, clusters=5, iterations=10)
@@ -140,44 +136,18 @@ def prepared(folder: Path) -> Path:
 
 @contextmanager
 def copied(before: Path) -> Iterator[Path]:
-    """A copy of the folders with ports of its own."""
+    """A copy of the folders, for one run."""
     with tempfile.TemporaryDirectory(prefix="veilmeans-hostile-") as name:
-        folder = Path(shutil.copytree(before, Path(name) / "world"))
-        addresses = free_addresses(_SHAPE.members)
-        for party in PARTIES:
-            with changed_yaml(folder / party / "config.yaml") as config:
-                config["listen"] = addresses[party]["listen"]
-                for peer in config["peers"]:
-                    config["peers"][peer]["address"] = addresses[party][f"peers.{peer}.address"]
-        yield folder
+        yield copy_world(before, Path(name) / "world")
 
 
-def train(folder: Path, resend: bool = False) -> tuple[float, dict[str, Any]]:
-    """Train; return the seconds of the slower party's report, and the results as they are on disk."""
-    commands = {party: ["-m", "veilmeans", "train", "--config"] for party in PARTIES}
-    if resend:
-        commands["shop"] = ["-m", "benchmarks.hostile", "--resend"]
-    with (folder / "train.log").open("w") as log:
-        processes = [
-            subprocess.Popen([sys.executable, *line, str(folder / party / "config.yaml")], stdout=log, stderr=log)
-            for party, line in commands.items()
-        ]
-        codes = [process.wait() for process in processes]
-    if any(codes):
-        raise SystemExit(f"the run ended with {codes}: {(folder / 'train.log').read_text()[-2000:]}")
-    folders = {party: StorageFolder(folder / party / "storage").run("first") for party in PARTIES}
-    seconds = max(json.loads(each.report.read_text())["seconds"] for each in folders.values())
-    files = {party: (each.assignments, each.centroids) for party, each in folders.items()}
-    return seconds, {party: [file.read_bytes() for file in each] for party, each in files.items()}
-
-
-def train_under(attack: Attack, folder: Path) -> tuple[float, dict[str, Any], int]:
-    """Train while an attack goes on in another process; return also how often it happened."""
+def train_under(attack: Attack, folder: Path) -> tuple[float, Results, int]:
+    """Train while an attack continues in another process; return also how often it happened."""
     ended, done = threading.Event(), []
     attacker = threading.Thread(target=lambda: done.append(attack(folder, ended)))
     attacker.start()
     try:
-        seconds, results = train(folder)
+        seconds, results = train_both(folder, {})
     finally:
         ended.set()
         attacker.join()
@@ -195,14 +165,14 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="veilmeans-hostile-") as name:
         before = prepared(Path(name) / "before")
         with copied(before) as folder:
-            usual, expected = train(folder)
+            usual, expected = train_both(folder, {})
         figures = [Figure("undisturbed run", usual, "s")]
         for what, attack in ATTACKS.items():
             with copied(before) as folder:
                 seconds, results, count = train_under(attack, folder)
             figures += _compared(f"{count:,} {what}", seconds - usual, results == expected)
         with copied(before) as folder:
-            seconds, results = train(folder, resend=True)
+            seconds, results = train_both(folder, {"shop": ("-m", "benchmarks.hostile", "--resend")})
         return [*figures, *_compared("resent messages", seconds - usual, results == expected)]
 
 

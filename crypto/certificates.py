@@ -112,11 +112,11 @@ def check_pair(identity: Identity, file: str) -> None:
 
 
 def sign(identity: Identity, content: bytes) -> bytes:
-    """Sign content with the key of an identity (ECDSA P-256, SHA-256); TLS signs nothing like it."""
+    """Sign content with the key of an identity (ECDSA P-256, SHA-256, always alike); TLS signs nothing like it."""
     key = serialization.load_pem_private_key(identity.key, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError("a signature needs the elliptic-curve key of `veilmeans config keys`")
-    return key.sign(content, ec.ECDSA(hashes.SHA256()))
+    return key.sign(content, ec.ECDSA(hashes.SHA256(), deterministic_signing=True))
 
 
 def is_signed_by(certificate: bytes, content: bytes, signature: bytes) -> bool:

@@ -21,9 +21,9 @@ from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
+from veilmeans.io.files.atomic_files import write_json
 from veilmeans.io.sources.aligned_rows import aligned_ending, source_state, write_aligned_rows
 from veilmeans.io.sources.source_files import set_filesystem_options
-from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.reporting.progress import counting_shards
 from veilmeans.pipelines.session.agreed_terms import agreed_terms

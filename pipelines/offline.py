@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from veilmeans.crypto.he.product_parameters import SchemeParameters
-from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import attach_shared, check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import (
     COMPLETE,
@@ -30,8 +30,8 @@ from veilmeans.io.exchange.handshake import (
     stored_terms,
 )
 from veilmeans.io.exchange.link_shaping import LAN, WAN
+from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.io.ledgers.claim_ledger import ClaimLedger
-from veilmeans.io.storage.atomic_files import check_writable
 from veilmeans.io.storage.he_keyring import make_mask_seeds, make_own_keys, store_peer_key
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete
@@ -179,6 +179,7 @@ def _refuse_lost_store(exchange: Exchange, config: JobConfig, heard: Mapping[str
 
 def check_offline(config: JobConfig, keep: bool = True) -> dict[str, Terms]:
     """Check all that can be checked alone; return the terms for each member. `keep`: store measured costs."""
+    attach_shared(config)
     work = job_digest(config)
     config = config.offline()
     terms = _terms(config, work, keep)

@@ -8,6 +8,7 @@ import logging
 import time
 from pathlib import Path
 
+from veilmeans.io.exchange.connections import run_seed
 from veilmeans.io.exchange.exchange import Exchange
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
@@ -21,7 +22,7 @@ from veilmeans.pipelines.session.trained_model import model_config
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.transforms.kmeans.party_state import PartyJob, copy_model, finish_prediction
-from veilmeans.transforms.rounds.party_context import run_checkpoints, run_seed
+from veilmeans.transforms.rounds.party_context import run_checkpoints
 
 log = logging.getLogger(__name__)
 

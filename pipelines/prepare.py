@@ -3,7 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.exchange.connections import attach_shared
+from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.pipelines.planning.units import format_size
 from veilmeans.pipelines.session.own_data import encode_data, local_scaling, scan_data
 from veilmeans.pipelines.session.trained_model import load_model
@@ -24,6 +25,7 @@ def dry_prepare(config: JobConfig) -> str:
 
 def prepare_data(config: JobConfig, storage: Path | None = None) -> str:
     """Scan the data, encode them if their scale does not depend on the other parties, and return a summary."""
+    attach_shared(config)
     model = load_model(config)
     scan = scan_data(config, model)
     scaling = local_scaling(config, scan, model)

@@ -6,6 +6,7 @@ logged.
 
 import argparse
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from veilmeans.schemas.address import ALIGN_RUN, COUNT_RUN, STORE_RUN, checked_name
 from veilmeans.schemas.config_fields import (
@@ -22,6 +31,7 @@ from veilmeans.schemas.config_fields import (
     AGREED_OFFLINE,
     CONNECTION,
     PATH,
+    REVEAL_POLICY,
     Agreed,
     ConfigSection,
     Name,
@@ -84,6 +94,16 @@ class ExchangeConfig(ConfigSection):
     shape: LinkShape | None = None
 
 
+class WorkersConfig(ConfigSection):
+    """The way of workers that see nothing of this party but `shared` to its gateway."""
+
+    listen: HostAndPort = Field(description="host:port on which our gateway accepts our workers, and nobody else")
+    address: HostAndPort | None = Field(None, description="host:port at which workers reach it; default: listen")
+    token: Annotated[Path | None, PATH] = None
+    """file with the workers' token, where they run (`veilmeans config token` makes it); default: a mounted secret, or
+    the environment"""
+
+
 class BeamConfig(ConfigSection):
     """Beam's runner and its settings for this party's pipelines."""
 
@@ -126,6 +146,14 @@ class AuditConfig(ConfigSection):
     kept stays secret only as long as the storage does"""
 
 
+class OpeningsConfig(ConfigSection):
+    """A bound on what is opened of the same data by all runs, predictions and reveals."""
+
+    limit: Annotated[Annotated[int, Field(ge=1)] | None, REVEAL_POLICY] = None
+    """largest number of openings of the same rows, counted by each party for its own (`veilmeans openings`); default:
+    none"""
+
+
 class TriplesConfig(ConfigSection):
     """A triple store: correlated randomness for a number of runs. `veilmeans offline` makes it."""
 
@@ -151,6 +179,10 @@ _AGREED_PARTIES = replace(AGREED_BY_ALL, commands=(*AGREED_BY_ALL.commands, "ali
 _IN_MEMORY = 1 << 21  # largest number of rows whose states are kept in memory
 
 
+_CHECKED = "checked"
+"""Validate a configuration again that was pickled: names in it may be those of an offline phase or an opening."""
+
+
 class JobConfig(ConfigSection):
     """Everything that one party needs to take part in a run."""
 
@@ -168,6 +200,11 @@ class JobConfig(ConfigSection):
     storage: Annotated[Path, PATH, CONNECTION] = Field(description="our folder for messages, states and results")
     scratch: Annotated[str | None, PATH] = None
     """folder for beam.state: scratch; default: storage/scratch"""
+    shared: Annotated[str | None, PATH, CONNECTION] = None
+    """gs://…, s3://…, hdfs://… or a mounted folder: where driver and workers on several hosts keep what they share,
+    sealed under our seed; default: storage, on one host"""
+    workers: Annotated[WorkersConfig | None, CONNECTION] = None
+    """for workers without our key and seed (needs shared)"""
     listen: Annotated[HostAndPort | None, CONNECTION] = None
     """host:port on which our gateway listens"""
     gateway: Annotated[Literal["embedded", "separate"], CONNECTION] = "embedded"
@@ -177,13 +214,20 @@ class JobConfig(ConfigSection):
     link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
     audit: AuditConfig = AuditConfig()
+    openings: OpeningsConfig = OpeningsConfig()
     triples: TriplesConfig | None = None
     align: Annotated[AlignConfig | None, BeforeValidator(section_or_none)] = None
     """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""
     kmeans: KMeansConfig | None = None
 
+    def __reduce__(self) -> tuple[object, tuple[bytes]]:
+        """Pickle what was set as compressed JSON: every step of a pipeline's graph has a copy."""
+        return _unpickled, (zlib.compress(self.model_dump_json(exclude_unset=True).encode(), 9),)
+
     @model_validator(mode="after")
-    def _consistent(self) -> "JobConfig":
+    def _consistent(self, info: ValidationInfo) -> "JobConfig":
+        if info.context == _CHECKED:
+            return self
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
         for prefix, command in (
@@ -261,6 +305,8 @@ class JobConfig(ConfigSection):
         for field, value in needed.items():
             if value is None:
                 raise ValueError(f"{field}: needed, because exchange.kind is {self.exchange.kind}")
+        if self.workers is not None and (self.shared is None or self.exchange.kind != "gateway"):
+            raise ValueError("workers: needs shared, and exchange.kind gateway")
 
     @property
     def me(self) -> Party:
@@ -391,7 +437,8 @@ class JobConfig(ConfigSection):
 
     def aligning(self) -> "JobConfig":
         """The same configuration for aligning rows; the alignment's name takes the run's place in every address."""
-        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}"})
+        beam = self.beam.model_copy(update={} if self.shared is None else {"runner": "DirectRunner"})
+        return self.online().model_copy(update={"run": f"{ALIGN_RUN}{self.alignment}", "beam": beam})
 
     def with_aligned_rows(self, data: Path, rows: int) -> "JobConfig":
         """The same configuration whose data are the rows that all parties have; fails if the job needs more rows."""
@@ -431,6 +478,10 @@ class JobConfig(ConfigSection):
         known, others = parser.parse_known_args(list(flags))
         beam = {"runner": known.runner, "options": (*self.beam.options, *others)}
         return self.model_copy(update={"beam": self.beam.model_copy(update=beam)})
+
+
+def _unpickled(packed: bytes) -> JobConfig:
+    return JobConfig.model_validate_json(zlib.decompress(packed), context=_CHECKED)
 
 
 def load_config(file: Path) -> JobConfig:

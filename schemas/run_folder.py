@@ -124,6 +124,11 @@ class RunFolder(Folder):
     sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
+
+    def policy(self, opening: str, party: str) -> Path:
+        """A party's signature under the policy of an opening."""
+        return self.path / "policies" / f"{opening}.{party}.json"
+
     transcripts = _Name("transcript")  # the folder of transcripts: of the run, and of later openings
 
     def transcript(self, opening: str = "") -> Path:
@@ -192,8 +197,14 @@ class LedgerFolder(Folder):
     """A party's ledgers, outside `storage` (`triples.ledger`)."""
 
     def store(self, name: str, identity: str) -> Path:
-        """The folder of the claims of one triple store; `identity` tells it from another with its name."""
+        """The folder of the claims of one triple store; `identity` distinguishes it from another with its name."""
         return self.path / "stores" / f"{name}-{identity}"
+
+    all_openings = _Name("openings")  # the folder of what was opened, by data
+
+    def openings(self, data: str) -> Path:
+        """The folder of what was opened of the data with one digest."""
+        return self.all_openings / data
 
 
 class MakingFolder(Folder):

@@ -40,9 +40,10 @@ def draw_all(folder: Path) -> list[Path]:
     return drawn
 
 
-def _two(left: str, right: str, size: tuple[float, float] = (9, 3.6)) -> tuple[Any, Any]:
-    figure, axes = plt.subplots(1, 2, figsize=size, layout="constrained")
-    for each, title in zip(axes, (left, right), strict=True):
+def _two(upper: str, lower: str) -> tuple[Any, Any]:
+    """Two panels above each other, so that a telephone shows them in a size that can be read."""
+    figure, axes = plt.subplots(2, 1, figsize=(6, 6.6), layout="constrained")
+    for each, title in zip(axes, (upper, lower), strict=True):
         each.set_ylabel(title)
         each.grid(visible=True, axis="y", alpha=0.3)
     return figure, axes
@@ -69,7 +70,7 @@ def _q1(results: Values) -> Any:
             _points(axis, cells, f"C{number}", marker, name)
         axis.set_xticks(range(len(names)), names, fontsize=7)
         axis.set_yscale("log")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
@@ -143,7 +144,7 @@ def _line(axis: Any, points: dict[int, Point], colour: str, label: str) -> None:
 
 def _q5(results: Values) -> Any:
     """Bars of mean Jaccard coefficients and their deviations, and the paper's coefficients as lines."""
-    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     found = q5_coefficients(results)
     names = ["on shares", "in plaintext", "first alone", "second alone"]
     for number, each in enumerate(found.values()):
@@ -155,7 +156,7 @@ def _q5(results: Values) -> Any:
         axis.axhline(value, color="black", linewidth=0.8, linestyle=style, label=f"paper, {name}")
     axis.set_xticks(range(len(found)), list(found))
     axis.set_ylabel("Jaccard coefficient")
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 

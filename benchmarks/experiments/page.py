@@ -51,8 +51,8 @@ The dense engine's costs do not depend on zeros. The paper has figures without n
 """
 _Q5 = f"""
 The paper, on data that are not public: {PAPER_Q5["together on shares"]} together, {PAPER_Q5["M-Kmeans"]} by M-Kmeans,
-{PAPER_Q5["alone"]} by the payment company alone. Here: K-means with k = 5 from random rows, as many outliers as there are frauds; mean and deviation over all starts. The
-synthetic data have as many rows and columns as the paper's.
+{PAPER_Q5["alone"]} by the payment company alone. Here: K-means with k = 5 from random rows, as many outliers as there
+are frauds; mean and deviation over all starts. The synthetic data have as many rows and columns as the paper's.
 """
 TEXTS = {name: text.strip() for name, text in zip(TITLES, (_Q1, _Q2, _Q3, _Q4, _Q5), strict=True)}
 

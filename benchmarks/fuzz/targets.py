@@ -24,8 +24,8 @@ from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA, split
 from veilmeans.io.exchange.handshake import exchange_terms, terms_message
 from veilmeans.io.exchange.inbox import MessageStore
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.exchange.transcript import Transcript, TranscriptWriter
+from veilmeans.io.messages.message_log import MessageLog
+from veilmeans.io.messages.transcript import Transcript, TranscriptWriter
 from veilmeans.io.storage.checkpoints import Checkpoints
 from veilmeans.io.storage.he_keyring import load_keyring, make_own_keys, store_peer_key
 from veilmeans.io.storage.triple_store import Manifest, TripleStore

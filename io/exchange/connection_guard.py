@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Connection:
-    """What the guard knows of a connection; `number`: a later one's is higher; `received`: bytes at the last look."""
+    """One connection to the gateway; `number`: a later one's is higher; `received`: bytes at the last look."""
 
     remote: Remote
     since: float

@@ -1,16 +1,23 @@
-"""A party's identity, gateway and exchange, opened from its configuration: once per process, never pickled."""
+"""A party's identity, gateway, exchange and shared files, opened from its configuration; never pickled.
 
+A process that can read the party's seed is its driver, its gateway, or a worker on the same host. One that cannot is a
+worker that sees nothing but `shared`: it shows its token to the party's gateway (`io.exchange.worker_gateway`).
+"""
+
+import json
 import os
 import resource
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
+from veilmeans.crypto import prg
 from veilmeans.crypto.certificates import Identity, check_certificate, check_pair
 from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.exchange import Exchange
@@ -18,14 +25,20 @@ from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.link_shaping import Link, ShapedExchange
-from veilmeans.io.storage.secret_files import read_secret
+from veilmeans.io.exchange.worker_gateway import KEYS, WorkerGateway, WorkerTranscript
+from veilmeans.io.files.party_files import attach, detach
+from veilmeans.io.files.secret_files import read_secret
+from veilmeans.io.messages.transcript import TranscriptWriter, open_transcript
+from veilmeans.io.storage.run_token import RunToken, find_token
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import connection_fields
-from veilmeans.schemas.errors import CertificateError, StorageError
+from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError
 
 _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by what they depend on (`_exchange_name`)
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
 _jobs: dict[str, int] = {}  # the exchanges of jobs that run in this process (`_exchange_name`), and its process id
+_attached: dict[Path, tuple[str, tuple[str, ...]]] = {}  # what `attach_shared` has attached, by its path
+_keys: dict[tuple[str, str, str], dict[str, bytes]] = {}  # what a worker got of its gateway: by exchange, run, binding
 _lock = threading.Lock()
 _MOST_DESCRIPTORS = 1 << 16
 
@@ -43,7 +56,7 @@ def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
 
 
 def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
-    """Open this party's gateway; it serves until the context that it manages ends.
+    """Open this party's gateway, for peers and for workers; it serves until the context that it manages ends.
 
     `reruns`: runs whose earlier refusals are forgotten, before a peer can send a message that is refused now.
     """
@@ -52,10 +65,26 @@ def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
     for run in reruns:
         inbox.forget_refusal(run)
     listen = config.listen or ""
-    try:
+    with _listening(listen):
         identity, peers, limit = load_identity(config), load_peer_certificates(config), config.max_message_bytes
         check_pin = partial(_check_pin, config, peers)
-        return Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer, check_pin)
+        gateway = Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer, check_pin)
+    if config.workers is not None:
+        gateway.beside = _open_worker_gateway(config, config.workers.listen, identity, inbox)
+    return gateway
+
+
+def _open_worker_gateway(config: JobConfig, listen: str, identity: Identity, inbox: MessageStore) -> WorkerGateway:
+    """Open the side of the gateway that workers see; their messages are forwarded when they come."""
+    forward, secrets = _connect(config, identity, inbox, late=False), GatewaySecrets(config)
+    with _listening(listen):
+        return WorkerGateway(config, listen, identity, inbox, forward, secrets)
+
+
+@contextmanager
+def _listening(listen: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
 
@@ -159,13 +188,19 @@ def close_exchange(config: JobConfig) -> None:
 
 
 def _build_exchange(config: JobConfig) -> Exchange:
-    identity, certificates = load_identity(config), load_peer_certificates(config)
+    if is_worker(config):
+        return _connect_worker(config, find_token(config))
     late = _jobs.get(_exchange_name(config)) == os.getpid()
+    return _connect(config, load_identity(config), _local_inboxes.get(config.listen or ""), late)
+
+
+def _connect(config: JobConfig, identity: Identity, local: MessageStore | None, late: bool) -> Exchange:
+    """Connect to the peers as the party itself."""
+    certificates = load_peer_certificates(config)
     exchange: Exchange
     if config.exchange.kind == "gateway":
         peers = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
         own = Endpoint(config.party, config.listen or "", identity.certificate)
-        local = _local_inboxes.get(own.address)
         limit, timeout, dealer = config.max_message_bytes, config.exchange.timeout_s, config.party == config.dealer
         exchange = FlightExchange(own, peers, identity, limit, timeout, local, late, dealer)
     else:
@@ -178,6 +213,93 @@ def _build_exchange(config: JobConfig) -> Exchange:
     if shape is not None:
         exchange = ShapedExchange(exchange, Link.from_config(shape), config.storage_folder.link_clock, late)
     return exchange
+
+
+# workers that see nothing but `shared`
+def is_worker(config: JobConfig) -> bool:
+    """Return whether this process is a worker that cannot see the party's own files."""
+    return config.shared is not None and not config.seed.exists()
+
+
+def _connect_worker(config: JobConfig, token: RunToken) -> FlightExchange:
+    """Connect to the own gateway, which forwards to all peers."""
+    if config.workers is None:
+        raise ConfigError(
+            f"a worker of {config.party} cannot read {config.seed}, and the configuration has no `workers`: let it "
+            "reach the gateway by workers.listen, or mount the party's files"
+        )
+    address = config.workers.address or config.workers.listen
+    own = Endpoint(token.party, address, token.certificate.encode())
+    limit, timeout = config.max_message_bytes, config.exchange.timeout_s
+    return FlightExchange(own, dict.fromkeys(config.peers, own), token, limit, timeout)
+
+
+@dataclass(frozen=True)
+class GatewaySecrets:
+    """The secrets that the gateway derives for workers from the party's seed."""
+
+    config: JobConfig
+
+    def check(self, token: RunToken) -> None:
+        if token.party != self.config.party or not token.proven_by(read_secret(self.config.seed)):
+            raise ConfigError(
+                f"the token of a worker was not made by {self.config.party}, or its seed has changed: make a new one "
+                "with `veilmeans config token`"
+            )
+
+    def keys(self, run: str, binding: str) -> dict[str, str]:
+        seed = read_secret(self.config.seed)
+        return {"run": _run_seed(seed, run, binding).hex(), "files": _files_key(seed).hex()}
+
+
+def run_seed(config: JobConfig, binding: str) -> bytes:
+    """Derive the secret of a run, from which its masks and the key of its files are derived; a worker asks for it."""
+    if is_worker(config):
+        return _worker_keys(config, binding)["run"]
+    return _run_seed(read_secret(config.seed), config.run, binding)
+
+
+def _run_seed(seed: bytes, run: str, binding: str) -> bytes:
+    return prg.derive(seed, f"run {run} {binding}")
+
+
+def _files_key(seed: bytes) -> bytes:
+    return prg.derive(seed, "shared files")
+
+
+def _worker_keys(config: JobConfig, binding: str) -> dict[str, bytes]:
+    """Ask the gateway for keys, in hexadecimal there; once in a process."""
+    name = (_exchange_name(config), config.run, binding)
+    if name not in _keys:
+        exchange = open_exchange(config)
+        if not isinstance(exchange, FlightExchange):
+            raise TypeError("a worker's exchange is its gateway")
+        answer = json.loads(exchange.ask_own(KEYS, {"run": config.run, "binding": binding}))
+        _keys[name] = {kind: bytes.fromhex(key) for kind, key in answer.items()}
+    return _keys[name]
+
+
+def attach_shared(config: JobConfig) -> None:
+    """Let the paths of this party's files stand for what they are: files on this disk, or sealed ones in `shared`."""
+    places = {config.storage: config.shared, Path(config.scratch or ""): config.scratch}
+    for path, place in places.items():
+        if place is None or (path != config.storage and "://" not in place):
+            detach(path)
+            _attached.pop(path, None)
+        elif _attached.get(path) != (place, config.beam.options):
+            from veilmeans.io.files.shared_files import SharedFiles, cache_of_host, open_store
+
+            key = _worker_keys(config, "")["files"] if is_worker(config) else _files_key(read_secret(config.seed))
+            store, patience = open_store(place, config.beam.options), config.exchange.timeout_s
+            attach(path, SharedFiles(path, store, key, place, patience, cache_of_host()))
+            _attached[path] = place, config.beam.options
+
+
+def transcript_of(config: JobConfig, opening: str, exchange: Exchange) -> "TranscriptWriter | WorkerTranscript":
+    """The writer of the run's transcript: of this process, or for a worker the gateway."""
+    if is_worker(config) and isinstance(exchange, FlightExchange):
+        return WorkerTranscript(exchange, config.run, opening)
+    return open_transcript(config.run_folder.transcript(opening), config.audit.keep)
 
 
 def _read_certificate(file: Path, owner: str) -> bytes:

@@ -10,9 +10,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -24,6 +24,7 @@ from veilmeans.io.exchange.flight_gateway import DROP_MESSAGES, FORGET_REFUSAL, 
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.outbox import Outbox
 from veilmeans.io.exchange.tls_diagnosis import diagnose
+from veilmeans.io.storage.run_token import TOKEN_HEADER, RunToken
 from veilmeans.schemas.errors import (
     CertificateError,
     PeerError,
@@ -66,7 +67,7 @@ class FlightExchange:
         self,
         own: Endpoint,
         peers: Mapping[str, Endpoint],
-        identity: Identity,
+        identity: Identity | RunToken,
         limit: int,
         timeout: float,
         local: MessageStore | None = None,
@@ -162,10 +163,14 @@ class FlightExchange:
         with suppress(PeerError, CertificateError):
             self._read_own(key, wait=0.0, timeout=_LONGEST_PAUSE)
 
-    def _act(self, kind: str, body: Mapping[str, object]) -> int:
+    def ask_own(self, kind: str, body: Mapping[str, object]) -> bytes:
+        """Ask the own gateway for an action, and return its answer."""
         action = flight.Action(kind, json.dumps(body).encode())
         answers = self._call(self._own, lambda client, options: list(client.do_action(action, options)), self._timeout)
-        return int(answers[0].body.to_pybytes())
+        return bytes(answers[0].body)
+
+    def _act(self, kind: str, body: Mapping[str, object]) -> int:
+        return int(self.ask_own(kind, body))
 
     def _call(self, endpoint: Endpoint, call: GatewayCall[Result], timeout: float) -> Result:
         """Call a gateway; while it cannot be reached, retry with growing pauses for `timeout` seconds."""
@@ -194,7 +199,8 @@ class FlightExchange:
             if self._clients.get(endpoint.name) is client:  # it is not closed: another thread may be about to use it
                 self._clients.pop(endpoint.name, None)
             if isinstance(error, _UNREACHABLE):
-                cause = diagnose(endpoint.name, endpoint.address, endpoint.certificate, self._identity, str(error))
+                shown = self._identity if isinstance(self._identity, Identity) else None
+                cause = diagnose(endpoint.name, endpoint.address, endpoint.certificate, shown, str(error))
                 if cause is not None and self._dealer and cause.not_pinned:
                     busy = f"{endpoint.name} is busy with another run, in which it admits no dealer"
                     raise _BusyError(f"{busy}; if it is not, {cause.sentence}") from None
@@ -204,14 +210,43 @@ class FlightExchange:
 
     def _client(self, endpoint: Endpoint) -> flight.FlightClient:
         if endpoint.name not in self._clients:
-            self._clients[endpoint.name] = flight.FlightClient(
-                f"grpc+tls://{endpoint.address}",
-                tls_root_certs=endpoint.certificate,
-                cert_chain=self._identity.certificate,
-                private_key=self._identity.key,
-                override_hostname=endpoint.name,
-            )
+            self._clients[endpoint.name] = connect(endpoint, self._identity)
         return self._clients[endpoint.name]
+
+
+def connect(endpoint: Endpoint, identity: Identity | RunToken) -> flight.FlightClient:
+    """Connect to a gateway: with the party's certificate, or as one of its workers with a token."""
+    shown: dict[str, Any]
+    if isinstance(identity, RunToken):
+        shown = {"middleware": [_TokenHeader(identity)]}
+    else:
+        shown = {"cert_chain": identity.certificate, "private_key": identity.key}
+    return flight.FlightClient(
+        f"grpc+tls://{endpoint.address}",
+        tls_root_certs=endpoint.certificate,
+        override_hostname=endpoint.name,
+        **shown,
+    )
+
+
+class _TokenHeader(flight.ClientMiddlewareFactory):
+    """Put a token into the header of every call."""
+
+    def __init__(self, token: RunToken) -> None:
+        super().__init__()
+        self._header = {TOKEN_HEADER: replace(token, certificate="").encode()}
+
+    def start_call(self, _info: Any) -> "_Header":
+        return _Header(self._header)
+
+
+class _Header(flight.ClientMiddleware):
+    def __init__(self, header: dict[str, str]) -> None:
+        super().__init__()
+        self._header = header
+
+    def sending_headers(self) -> dict[str, str]:
+        return self._header
 
 
 def _join(table: pa.Table) -> pa.Buffer | None:

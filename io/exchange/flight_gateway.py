@@ -17,11 +17,12 @@ import math
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -48,13 +49,96 @@ _CANCEL_NOTICE = 0.5  # seconds within which gRPC reports that a stream ended be
 log = logging.getLogger(__name__)
 
 
-class Gateway(flight.FlightServerBase):
-    """The gateway of `party`; `peers` maps each peer's name to its certificate. `dealer`: takes no part in runs.
-
-    `check_pin` raises a CertificateError for a peer whose certificate is no longer pinned, or no longer valid.
+class GatewayServer(flight.FlightServerBase):
+    """A gateway for peers or for workers: streams of messages in, stored messages out.
 
     It serves from its construction on, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
     away from the main thread.
+    """
+
+    def __init__(self, party: str, inbox: MessageStore, limit: int, listen: str, **options: Any) -> None:
+        self.party, self.inbox, self.limit = party, inbox, limit
+        self._closing: float | None = None  # when it began to close
+        self._open_streams, self._counting = Counter[str](), threading.Lock()
+        super().__init__(f"grpc+tls://{listen}", **options)  # serves from here on: all fields come before it
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing = time.monotonic()
+        closing = threading.Thread(target=self.shutdown, name=f"closing-{self.party}", daemon=True)
+        closing.start()
+        closing.join(_CLOSING_TIME)
+        if closing.is_alive():
+            log.warning("a peer holds a stream open: the gateway of %s closes without waiting for it", self.party)
+            _skip_shutdown_at_exit(self)
+
+    @contextmanager
+    def counted(self, sender: str) -> Iterator[None]:
+        """Count the open streams of a peer; it opens one more when another has ended."""
+        with self._counting:
+            if self._open_streams[sender] >= STREAMS_OF_A_PEER:
+                raise flight.FlightUnavailableError(f"{sender} has {STREAMS_OF_A_PEER} open streams at this gateway")
+            self._open_streams[sender] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._open_streams[sender] -= 1
+
+    def receive(self, context: Any, stream: "PutStream", sender: str, reader: Any, writer: Any) -> None:
+        """Take the messages of a stream and acknowledge them."""
+        try:
+            for chunk in reader:
+                if stream.receive(chunk):
+                    stream.complete_forwarding()
+                    writer.write(pa.py_buffer(str(stream.stored).encode()))
+                if self._must_end(stream):
+                    raise flight.FlightUnavailableError("the gateway is closing")
+            if stream.unfinished and _was_cancelled(context):
+                log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
+                return
+            stream.commit()
+            stream.complete_forwarding()
+            writer.write(pa.py_buffer(str(stream.stored).encode()))
+        except VeilmeansError as error:
+            log.error("refused a message of %s: %s", sender, error.sentence)
+            raise flight.FlightServerError(str(error)) from None
+        finally:
+            stream.abandon()
+
+    def _must_end(self, stream: "PutStream") -> bool:
+        """Return whether a stream has to end because the gateway closes: with its message, or soon.
+
+        A stream that outlives the gateway would run Python code while the interpreter ends, which aborts the process.
+        """
+        if self._closing is None:
+            return False
+        return not stream.unfinished or time.monotonic() - self._closing > _UNFINISHED_TIME
+
+    def read(self, key: MessageKey, wait: float) -> Any:
+        """Wait for a message and return it in parts; no part if it did not arrive in time."""
+        try:
+            payload = self._wait(key, min(wait, LONGEST_WAIT))
+        except VeilmeansError as error:
+            raise flight.FlightServerError(str(error)) from None
+        parts = [] if payload is None else list(split(payload))
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(PART_SCHEMA, parts))
+
+    def _wait(self, key: MessageKey, seconds: float) -> pa.Buffer | None:
+        deadline = time.monotonic() + seconds
+        while True:
+            remaining = deadline - time.monotonic()
+            payload = self.inbox.wait(key, max(0.0, min(remaining, _CLOSING_CHECK)))
+            if payload is not None or remaining <= 0 or self._closing is not None:
+                return payload
+
+
+class Gateway(GatewayServer):
+    """The gateway of `party`; `peers` maps each peer's name to its certificate. `dealer`: takes no part in runs.
+
+    `check_pin` raises a CertificateError for a peer whose certificate is no longer pinned, or no longer valid.
     """
 
     def __init__(
@@ -68,91 +152,42 @@ class Gateway(flight.FlightServerBase):
         dealer: str | None = None,
         check_pin: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.party, self.inbox, self.limit, self.dealer, self.check_pin = party, inbox, limit, dealer, check_pin
-        self._closing: float | None = None  # when it began to close
-        self._open_streams, self._counting = Counter[str](), threading.Lock()
-        self._guard = ConnectionGuard()
-        super().__init__(  # serves from here on: a peer may be waiting already, so all fields come before it
-            f"grpc+tls://{listen}",
+        self.dealer, self.check_pin, self._guard = dealer, check_pin, ConnectionGuard()
+        self.beside: GatewayServer | None = None  # the side for this party's workers: it closes with this one
+        super().__init__(
+            party,
+            inbox,
+            limit,
+            listen,
             tls_certificates=[(identity.certificate, identity.key)],
             verify_client=True,
             root_certificates=b"\n".join([identity.certificate, *peers.values()]),
-            middleware={"calls": _KnownCalls()},
+            middleware={"calls": KnownCalls()},
         )
 
-    def __enter__(self) -> "Gateway":
+    def __enter__(self) -> Self:
         self._guard.start(self.port)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *details: object) -> None:
         self._guard.stop()
-        self._closing = time.monotonic()
-        closing = threading.Thread(target=self.shutdown, name=f"closing-{self.party}", daemon=True)
-        closing.start()
-        closing.join(_CLOSING_TIME)
-        if closing.is_alive():
-            log.warning("a peer holds a stream open: the gateway of %s closes without waiting for it", self.party)
-            _skip_shutdown_at_exit(self)
+        if self.beside is not None:
+            self.beside.__exit__(*details)
+        super().__exit__(*details)
 
     def do_put(self, context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Store the messages of a peer's stream and acknowledge each."""
         sender = context.peer_identity().decode()
         remote = self._guard.admit(context.peer(), sender)
-        stream = _PutStream(self, sender, partial(self._guard.arrived, remote))
-        with self._counted(sender):
-            self._receive(context, stream, sender, reader, writer)
-
-    @contextmanager
-    def _counted(self, sender: str) -> Iterator[None]:
-        """Count the open streams of a peer; it opens one more when another has ended."""
-        with self._counting:
-            if self._open_streams[sender] >= STREAMS_OF_A_PEER:
-                raise flight.FlightUnavailableError(f"{sender} has {STREAMS_OF_A_PEER} open streams at this gateway")
-            self._open_streams[sender] += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._open_streams[sender] -= 1
-
-    def _receive(self, context: Any, stream: "_PutStream", sender: str, reader: Any, writer: Any) -> None:
-        try:
-            for chunk in reader:
-                if stream.receive(chunk):
-                    writer.write(pa.py_buffer(str(stream.stored).encode()))
-                if self._must_end(stream):
-                    raise flight.FlightUnavailableError("the gateway is closing")
-            if stream.unfinished and _was_cancelled(context):
-                log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
-                return
-            stream.commit()
-            writer.write(pa.py_buffer(str(stream.stored).encode()))
-        except VeilmeansError as error:
-            log.error("refused a message of %s: %s", sender, error.sentence)
-            raise flight.FlightServerError(str(error)) from None
-        finally:
-            stream.abandon()
-
-    def _must_end(self, stream: "_PutStream") -> bool:
-        """Return whether a stream has to end because the gateway closes: with its message, or soon.
-
-        A stream that outlives the gateway would run Python code while the interpreter ends, which aborts the process.
-        """
-        if self._closing is None:
-            return False
-        return not stream.unfinished or time.monotonic() - self._closing > _UNFINISHED_TIME
+        stream = PeerStream(self, sender, partial(self._guard.arrived, remote))
+        with self.counted(sender):
+            self.receive(context, stream, sender, reader, writer)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Wait for a message and return it in parts; no part if it did not arrive in time."""
         self._require_owner(context, "read messages")
         request = json.loads(ticket.ticket)
-        key = MessageKey.parse(request["key"])
-        try:
-            payload = self._wait(key, min(float(request["wait"]), LONGEST_WAIT))
-        except VeilmeansError as error:
-            raise flight.FlightServerError(str(error)) from None
-        parts = [] if payload is None else list(split(payload))
-        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(PART_SCHEMA, parts))
+        return self.read(MessageKey.parse(request["key"]), float(request["wait"]))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         """Delete messages, or forget a refusal."""
@@ -165,14 +200,6 @@ class Gateway(flight.FlightServerBase):
             return [b"0"]
         raise flight.FlightServerError(f"there is no action {action.type!r}")
 
-    def _wait(self, key: MessageKey, seconds: float) -> pa.Buffer | None:
-        deadline = time.monotonic() + seconds
-        while True:
-            remaining = deadline - time.monotonic()
-            payload = self.inbox.wait(key, max(0.0, min(remaining, _CLOSING_CHECK)))
-            if payload is not None or remaining <= 0 or self._closing is not None:
-                return payload
-
     def _require_owner(self, context: Any, what: str) -> None:
         caller = context.peer_identity().decode()
         self._guard.admit(context.peer(), caller)
@@ -181,7 +208,7 @@ class Gateway(flight.FlightServerBase):
             raise flight.FlightUnauthorizedError(f"{caller} may not {what} at the gateway of {self.party}")
 
 
-class _KnownCalls(flight.ServerMiddlewareFactory):
+class KnownCalls(flight.ServerMiddlewareFactory):
     """Refuse calls that a gateway does not have, before pyarrow answers them with a traceback, and too many streams.
 
     A stream has a thread from here on, also while its sender sends nothing; whose it is, is not known yet.
@@ -214,30 +241,42 @@ class _Stream(flight.ServerMiddleware):
         self._completed()
 
 
-class _PutStream:
+class PutStream(ABC):
     """The messages of one `do_put`, in the order of their parts."""
 
-    def __init__(self, gateway: Gateway, sender: str, arrived: Callable[[int], None]) -> None:
-        self._gateway, self._sender, self._arrived = gateway, sender, arrived
+    def __init__(self, sender: str) -> None:
+        self._sender = sender
         self._message: IncomingMessage | None = None
         self.stored = 0
         self._key: MessageKey | None = None
-        self._pinned_until = -math.inf  # when the sender's certificate is checked again
+        self._checked_until = -math.inf  # when the sender is checked again
         self._asked = False  # whether the message that has begun is to be acknowledged
+
+    @abstractmethod
+    def check_sender(self) -> None:
+        """Refuse a sender that is no longer admitted."""
+
+    @abstractmethod
+    def begin(self, key: MessageKey, header: Header) -> IncomingMessage:
+        """Begin to receive a message, or refuse it."""
+
+    @abstractmethod
+    def refused(self, run: str, error: RefusedError) -> None:
+        """End a run of which a message was refused."""
 
     def receive(self, chunk: Any) -> bool:
         """Receive one part, and store its message if it is the last; return whether the sender wants an answer now."""
-        self._arrived(_size(chunk))
-        if time.monotonic() > self._pinned_until:
-            self._gateway.check_pin(self._sender)
-            self._pinned_until = time.monotonic() + _PIN_AGE
+        if time.monotonic() > self._checked_until:
+            self.check_sender()
+            self._checked_until = time.monotonic() + _PIN_AGE
         label = self._parse_label(chunk)
         asked = label.pop(ACKNOWLEDGE, False) is True
         if asked and not label and chunk.data is None:
             return True
         if label:
             self.commit()
-            self._begin(*self._parse_key(label))
+            self._key, header = self._parse_key(label)
+            self._message = self.begin(self._key, header)
             self._asked = asked
         if self._message is None:
             raise RefusedError(f"{self._sender} sent a part of a message that it did not begin")
@@ -258,6 +297,10 @@ class _PutStream:
             self._end_run_if_refused(self._message.commit)
             self.stored += 1
         self._message = None
+
+    def complete_forwarding(self) -> None:
+        """Do what must be done before messages are acknowledged: nothing, a stored message is durable."""
+        return
 
     def abandon(self) -> None:
         """Delete a message that was begun and not stored, if there is one."""
@@ -302,16 +345,42 @@ class _PutStream:
             raise RefusedError(f"{self._sender} sent a record batch that is no part of message {self._key}") from None
         message.write(batch.column(0)[0].as_buffer())
 
-    def _begin(self, key: MessageKey, header: Header) -> None:
+    def _end_run_if_refused(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Run a step; if it refuses the message, end the run to which the message belongs, here too."""
+        try:
+            step(*arguments)
+        except RefusedError as error:
+            if self._key is not None:
+                self.refused(self._key.address.run, error)
+            raise
+
+
+class PeerStream(PutStream):
+    """The messages of a peer: under its own name, for this party's inbox."""
+
+    def __init__(self, gateway: Gateway, sender: str, arrived: Callable[[int], None]) -> None:
+        super().__init__(sender)
+        self._gateway, self._arrived = gateway, arrived
+
+    def receive(self, chunk: Any) -> bool:
+        self._arrived(_size(chunk))
+        return super().receive(chunk)
+
+    def check_sender(self) -> None:
+        self._gateway.check_pin(self._sender)
+
+    def begin(self, key: MessageKey, header: Header) -> IncomingMessage:
         if self._sender == self._gateway.dealer and not key.address.run.startswith(STORE_RUN):
             raise RefusedError(f"{self._sender} is the dealer and takes no part in run {key.address.run!r}")
-        self._key = key
         self._end_run_if_refused(self._check, key, header)
         if not self._gateway.inbox.admits(key):
             raise flight.FlightUnavailableError(
                 f"{self._sender} has sent {UNEXPECTED} messages of runs that {self._gateway.party} has not begun"
             )
-        self._message = self._gateway.inbox.receive(key, header, replaceable=key.address.stage == HANDSHAKE)
+        return self._gateway.inbox.receive(key, header, replaceable=key.address.stage == HANDSHAKE)
+
+    def refused(self, run: str, error: RefusedError) -> None:
+        self._gateway.inbox.refuse(run, error)
 
     def _check(self, key: MessageKey, header: Header) -> None:
         if key.sender != self._sender:
@@ -319,15 +388,6 @@ class _PutStream:
         if key.recipient != self._gateway.party:
             raise RefusedError(f"{self._sender} sent message {key} to the gateway of {self._gateway.party}")
         check_size(key, header.size, self._gateway.limit)
-
-    def _end_run_if_refused(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Run a step; if it refuses the message, end the run to which the message belongs, here too."""
-        try:
-            step(*arguments)
-        except RefusedError as error:
-            if self._key is not None:
-                self._gateway.inbox.refuse(self._key.address.run, error)
-            raise
 
 
 def _size(chunk: Any) -> int:
@@ -341,7 +401,7 @@ def _was_cancelled(context: Any) -> bool:
     return poll(context.is_cancelled, _CANCEL_NOTICE, wait_fixed(0.01))
 
 
-def _skip_shutdown_at_exit(gateway: Gateway) -> None:
+def _skip_shutdown_at_exit(gateway: GatewayServer) -> None:
     """Keep Arrow from waiting at the interpreter's exit until the last stream ends: a peer could make that never."""
     for reference in weakref.getweakrefs(gateway):
         if isinstance(reference.__callback__, weakref.finalize):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.storage.atomic_files import parse_json, write_json
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.schemas.address import STORE_RUN, Address
 from veilmeans.schemas.errors import HandshakeError, StorageError
 from veilmeans.schemas.handshake_terms import Terms, first_difference

@@ -20,9 +20,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.io.exchange import message_log
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.atomic_files import disk_errors, write_text
+from veilmeans.io.files.atomic_files import disk_errors, write_text
+from veilmeans.io.messages import message_log
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
 
@@ -214,8 +214,8 @@ class _UnreadPayloads:
 class IncomingMessage(ABC):
     """A message of which parts are still arriving; they are counted and hashed as they come."""
 
-    def __init__(self, inbox: MessageStore, key: MessageKey, header: Header) -> None:
-        self._inbox, self._key, self._header = inbox, key, header
+    def __init__(self, key: MessageKey, header: Header) -> None:
+        self._key, self._header = key, header
         self._hash = hashlib.sha256()
         self._size = 0
 
@@ -225,25 +225,16 @@ class IncomingMessage(ABC):
         if self._size > self._header.size:
             raise RefusedError(f"message {self._key} is longer than the {self._header.size:,} bytes it announced")
         self._hash.update(part)
-        with disk_errors(self._inbox.folder):
-            self._keep(part)
+        self._keep(part)
 
     def commit(self) -> None:
-        """Check size and digest, then store the message; the same message again changes nothing."""
+        """Check size and digest, then accept the message."""
         if self._size != self._header.size:
             what = f"{self._size:,} of {self._header.size:,} bytes arrived"
             raise RefusedError(f"message {self._key} is truncated: {what}")
         if self._hash.digest() != self._header.digest:
             raise RefusedError(f"message {self._key} was altered on its way: its SHA-256 differs")
-        with self._inbox.commit_lock, disk_errors(self._inbox.folder):
-            stored = self._inbox.header(self._key)
-            if stored is not None and stored != self._header and not self._replaceable:
-                raise RefusedError(
-                    f"{self._key.sender} sent two different messages as {self._key}: "
-                    "its data, configuration or seed changed within one run; start a new run id"
-                )
-            self._store(stored)
-        self._inbox.notify()
+        self._accept()
 
     @property
     def complete(self) -> bool:
@@ -254,18 +245,41 @@ class IncomingMessage(ABC):
     def abandon(self) -> None:
         """Delete the parts of a message that will not be stored."""
 
-    _replaceable = False
-
     @abstractmethod
     def _keep(self, part: pa.Buffer) -> None:
         """Keep one part until the message is complete."""
+
+    @abstractmethod
+    def _accept(self) -> None:
+        """Take over the complete message."""
+
+
+class StoredMessage(IncomingMessage):
+    """A message for the inbox; the same message again changes nothing."""
+
+    _replaceable = False
+
+    def __init__(self, inbox: MessageStore, key: MessageKey, header: Header) -> None:
+        super().__init__(key, header)
+        self._inbox = inbox
+
+    def _accept(self) -> None:
+        with self._inbox.commit_lock, disk_errors(self._inbox.folder):
+            stored = self._inbox.header(self._key)
+            if stored is not None and stored != self._header and not self._replaceable:
+                raise RefusedError(
+                    f"{self._key.sender} sent two different messages as {self._key}: "
+                    "its data, configuration or seed changed within one run; start a new run id"
+                )
+            self._store(stored)
+        self._inbox.notify()
 
     @abstractmethod
     def _store(self, stored: Header | None) -> None:
         """Store the complete message."""
 
 
-class SmallMessage(IncomingMessage):
+class SmallMessage(StoredMessage):
     """A message for the log, in memory until it is complete."""
 
     def __init__(self, inbox: MessageStore, key: MessageKey, header: Header) -> None:
@@ -284,7 +298,7 @@ class SmallMessage(IncomingMessage):
             self._inbox.store(self._key, self._header, pa.py_buffer(whole))
 
 
-class LargeMessage(IncomingMessage):
+class LargeMessage(StoredMessage):
     """A message with a file of its own, beside its place until it is complete."""
 
     def __init__(self, inbox: MessageStore, key: MessageKey, header: Header, replaceable: bool) -> None:
@@ -309,7 +323,8 @@ class LargeMessage(IncomingMessage):
         self._part.unlink(missing_ok=True)
 
     def _keep(self, part: pa.Buffer) -> None:
-        self._file.write(part)
+        with disk_errors(self._inbox.folder):
+            self._file.write(part)
 
     def _store(self, _stored: Header | None) -> None:
         with suppress(FileNotFoundError):  # its iteration was dropped while it arrived: nobody needs it

@@ -37,8 +37,11 @@ class Cause(NamedTuple):
     not_pinned: bool = False
 
 
-def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: str) -> Cause | None:
-    """Return the cause if certificates are why `name` cannot be reached, else None (it may be starting)."""
+def diagnose(name: str, address: str, pinned: bytes, identity: Identity | None, error: str) -> Cause | None:
+    """Return the cause if certificates are why `name` cannot be reached, else None (it may be starting).
+
+    `identity`: what we show; a worker shows no certificate.
+    """
     if "connect" not in error.lower() and "closed" not in error.lower() and "ssl" not in error.lower():
         return None
     try:
@@ -60,7 +63,7 @@ def diagnose(name: str, address: str, pinned: bytes, identity: Identity, error: 
             f"the gateway of {name} at {address} showed a certificate that {invalid}: ask {name} for a new one"
         )
     for word, cause in _CAUSES.items():
-        if word in alert:
+        if word in alert and identity is not None:
             return _certificate_refused(name, address, identity, cause)
     return None
 
@@ -99,15 +102,16 @@ def _as_file(content: bytes) -> Iterator[str]:
         os.close(reader)
 
 
-def _probe(address: str, identity: Identity) -> tuple[x509.Certificate | None, str]:
+def _probe(address: str, identity: Identity | None) -> tuple[x509.Certificate | None, str]:
     """Connect once; return the certificate that the server shows, and how it refuses ours ('' if it does not)."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    with _as_file(identity.certificate) as certificate, _as_file(identity.key) as key:
-        context.load_cert_chain(certificate, key)
+    if identity is not None:
+        with _as_file(identity.certificate) as certificate, _as_file(identity.key) as key:
+            context.load_cert_chain(certificate, key)
     with socket.create_connection((host, int(port)), timeout=2) as raw:
         try:
             with context.wrap_socket(raw, server_hostname=host) as secure:

@@ -1,1 +1,1 @@
-"""What a party remembers outside its storage: which masks it has used, and what it has opened."""
+"""Records that a party keeps outside its storage: which masks it has used, and what it has opened."""

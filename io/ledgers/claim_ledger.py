@@ -8,16 +8,16 @@ begun with the store and has every claim, too, and for each claim the peers that
   stores/STORE-IDENTITY/7.shop.heard   shop has confirmed that it has claimed number 7
 
 A store is refused if its ledger is missing or has a claim that the store lacks. A claim is written to the store first:
-after a failure between the two the store knows more, and the ledger gets it when the store is used next. What peers have
-confirmed is compared when a number is claimed (`session.triple_claim`): then a party whose store and ledger are both
-old is refused, too.
+after a failure between the two the store knows more, and the ledger gets it when the store is used next. What peers
+have confirmed is compared when a number is claimed (`session.triple_claim`): then a party whose store and ledger are
+both old is refused, too.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilmeans.io.storage.party_files import LOCAL
+from veilmeans.io.files.party_files import LOCAL
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import LedgerFolder
@@ -46,8 +46,8 @@ class ClaimLedger:
         name = self.store.manifest.store
         if not (self.folder / "begun").exists():
             raise StorageError(
-                f"the triple store {name!r} has no ledger in {self.folder}, so it may come from a backup, and masks may "
-                f"have been used: {_REMEDY} (or set triples.ledger to where its ledger is)"
+                f"the triple store {name!r} has no ledger in {self.folder}, so it may come from a backup, and its "
+                f"masks may have been used: {_REMEDY} (or set triples.ledger to where its ledger is)"
             )
         claims, noted = self.store.claims(), self._numbers(".json")
         lost = sorted(noted - set(claims))

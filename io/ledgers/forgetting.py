@@ -1,11 +1,11 @@
-"""What a party forgets when a run has ended at all parties, unless `audit.keep` asks for it.
+"""Deletion of what no later command needs when a run has ended at all parties, unless `audit.keep` asks for it.
 
   forgotten   of the triple store: the run's seeds, corrections and ciphertexts
               of the run: the peers' masked matrices, encrypted centroids, all shares of earlier iterations
   kept        for `predict` and `reveal`: shares of the final centroids, of the rows' clusters and scores, of profiles
               and explanations, with the last checkpoint; for `audit`: digests of all messages, signed by all parties
 
-With the run's masks gone, messages that somebody has recorded tell nothing about the data, even to who reads this disk
+With the run's masks gone, recorded messages reveal nothing about the data, even to who reads this disk
 later.
 """
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from veilmeans.io.files.atomic_files import atomic_write, disk_errors, make_private_folder
 from veilmeans.io.sources.source_files import Source, find_files, format_of
 from veilmeans.io.sources.tables import table_batches, table_columns
-from veilmeans.io.storage.atomic_files import atomic_write, disk_errors, make_private_folder
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.errors import InputError
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from veilmeans.io.storage.party_files import files_at, numbered
+from veilmeans.io.files.party_files import files_at, numbered
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import (

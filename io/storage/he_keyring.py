@@ -16,10 +16,10 @@ from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.crypto.he.scheme import PrivateKey, PublicKey
 from veilmeans.crypto.prg import SEED_SIZE
-from veilmeans.io.storage.atomic_files import parse_json
+from veilmeans.io.files.atomic_files import parse_json
+from veilmeans.io.files.party_files import files_at, read_file_text, write_file_json
+from veilmeans.io.files.secret_files import read_secret, write_secret
 from veilmeans.io.storage.number_seeds import read_file_key, read_number_seed, write_number_seed
-from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
-from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.schemas.party import Party
 from veilmeans.schemas.run_folder import StoreFolder

@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from veilmeans.crypto import prg
-from veilmeans.io.storage.atomic_files import make_private_folder
-from veilmeans.io.storage.party_files import LOCAL, files_at
-from veilmeans.io.storage.secret_files import read_secret, write_secret
+from veilmeans.io.files.atomic_files import make_private_folder
+from veilmeans.io.files.party_files import LOCAL, files_at
+from veilmeans.io.files.secret_files import read_secret, write_secret
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from veilmeans import __version__
-from veilmeans.io.storage.atomic_files import parse_json, write_json
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.handshake_terms import PROTOCOL_VERSION
 from veilmeans.schemas.run_folder import RunFolder

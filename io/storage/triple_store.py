@@ -18,7 +18,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.files.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.files.party_files import files_at, read_file_text, write_file_json
+from veilmeans.io.files.secret_files import read_secret, write_secret
+from veilmeans.io.files.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.io.storage.number_seeds import (
     derive_file_key,
     derive_number_seed,
@@ -26,9 +29,6 @@ from veilmeans.io.storage.number_seeds import (
     read_number_seed,
     write_number_seed,
 )
-from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
-from veilmeans.io.storage.secret_files import read_secret, write_secret
-from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, nbytes, to_batch
 from veilmeans.schemas.errors import StorageError

@@ -140,6 +140,25 @@ def config_predict(
     return {"party": trained.settings.party, "run": name, "config": str(target.resolve()), **_print_text(text)}
 
 
+@add_command(config_app, "config token")
+def config_token(
+    config: Config,
+    write: Annotated[Path | None, typer.Option(help="the file to write; default: RUN.token beside --config")] = None,
+    run: Run = None,
+    changes: Changes = None,
+) -> Facts:
+    """Write the token with which a run's workers reach this party's gateway.
+
+    For workers on other hosts, which share nothing with this one but `shared` (docs/runners.md). With it they can send
+    in this party's name and read its files: it is a secret.
+    """
+    from veilmeans.pipelines.configure.party_keys import write_token
+
+    configured = Configured.load(config, run, changes)
+    target = write or config.with_name(f"{configured.settings.run}.token")
+    return {**configured.facts, "file": str(target.resolve()), **_print_text(write_token(configured.settings, target))}
+
+
 @add_command(app, "demo")
 def demo(
     folder: Annotated[Path, typer.Option(help="folder for configurations, keys, data and results")] = Path("demo"),

@@ -305,6 +305,24 @@ def audit(
     return {**configured.facts, "found": found}
 
 
+@add_command(app, "openings")
+def openings(config: Config, run: Run = None, changes: Changes = None) -> Facts:
+    """List what was opened of this party's data, and to whom.
+
+    By runs, predictions and reveals, for each data set, from this party's own ledger. Nothing is sent.
+    """
+    configured = _load(config, run, changes)
+    from veilmeans.io.ledgers.opening_ledger import all_ledgers
+
+    limit, ledgers = configured.settings.openings.limit, all_ledgers(configured.settings)
+    for ledger in ledgers:
+        Terminal().print("\n".join(ledger.lines(limit)))
+    if not ledgers:
+        typer.echo("nothing was opened yet")
+    opened = {ledger.data: [asdict(each) for each in ledger.openings()] for ledger in ledgers}
+    return {**configured.facts, "limit": limit, "data": opened}
+
+
 @add_command(app, "prepare")
 def prepare(config: Config, dry_run: DryRun = False, run: Run = None, changes: Changes = None) -> Facts:
     """Read, check and encode this party's data; `train` does it, too.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import check_writable, write_text
+from veilmeans.io.files.atomic_files import check_writable, write_text
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError

@@ -5,10 +5,13 @@ from pathlib import Path
 
 from veilmeans.crypto.certificates import check_certificate, fingerprint, make_identity
 from veilmeans.crypto.prg import SEED_SIZE
-from veilmeans.io.storage.atomic_files import check_writable
-from veilmeans.io.storage.secret_files import write_secret
+from veilmeans.io.exchange.connections import load_identity
+from veilmeans.io.files.atomic_files import check_writable
+from veilmeans.io.files.secret_files import read_secret, write_secret
+from veilmeans.io.storage.run_token import MOUNTED, TOKEN, TOKEN_FILE, make_token
 from veilmeans.schemas.address import checked_name
-from veilmeans.schemas.errors import CertificateError, StorageError
+from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError
 
 
 def dry_keys(name: str, folder: Path, days: int) -> str:
@@ -49,6 +52,18 @@ def make_keys(name: str, folder: Path, days: int) -> str:
     write_secret(seed, os.urandom(SEED_SIZE))
     certificate.write_bytes(identity.certificate)
     return f"send {certificate} to your peers; its fingerprint is {fingerprint(identity.certificate)}"
+
+
+def write_token(config: JobConfig, file: Path) -> str:
+    """Write the token of a run's workers (0600); return how they get it."""
+    if config.workers is None:
+        raise ConfigError(f"the configuration of {config.party} has no `workers`: set workers.listen, and shared")
+    token = make_token(read_secret(config.seed), config, load_identity(config).certificate)
+    write_secret(file, f"{token.encode()}\n".encode())
+    return (
+        f"{file} is a secret (mode 0600): give it to the workers of run {config.run!r} as a file that {TOKEN_FILE} "
+        f"names, in {TOKEN}, or mounted as {MOUNTED}"
+    )
 
 
 def show_fingerprint(file: Path) -> str:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.pipelines.configure.edit_config import changed_text
 from veilmeans.schemas.config import JobConfig, parse_config, read_config
 from veilmeans.schemas.errors import ConfigError

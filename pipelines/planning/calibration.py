@@ -25,7 +25,7 @@ from veilmeans.crypto.he.multiexp import PowerTables, row_products
 from veilmeans.crypto.he.packing import fit_slots
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.exchange.link_shaping import ASSUMED_LINK, Link
-from veilmeans.io.storage.atomic_files import parse_json, write_json
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.io.storage.he_keyring import check_scheme_installed
 from veilmeans.pipelines.planning.engine_costs import OperationCosts
 from veilmeans.schemas.address import Address

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.exchange.connections import check_listen_address, load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import attach_shared, check_listen_address, load_identity, load_peer_certificates
 from veilmeans.io.exchange.link_shaping import LAN, WAN, Link
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.planning.engine_selection import engines_by_own_costs, explain_engines
@@ -58,6 +58,7 @@ def stored_engines(config: JobConfig) -> ChosenEngines | None:
     """The engines of the triple store, if there is one and its engines are those that the configuration requests."""
     if config.triples is None:
         return None
+    attach_shared(config)
     try:
         stored = TripleStore.open(config.store_folder).manifest.engines
     except (StorageError, ConfigError):

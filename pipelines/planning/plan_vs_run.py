@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from veilmeans.io.storage.atomic_files import parse_json
+from veilmeans.io.files.atomic_files import parse_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, Json, Traffic
 from veilmeans.pipelines.planning.planned_bytes import waits_of

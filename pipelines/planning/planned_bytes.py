@@ -10,7 +10,7 @@ import numpy as np
 
 from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
-from veilmeans.io.storage.tagged_files import TAG_SIZE
+from veilmeans.io.files.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
 from veilmeans.pipelines.session.kmeans_from_config import (

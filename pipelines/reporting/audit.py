@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from veilmeans.crypto import prg
-from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
+from veilmeans.io.exchange.connections import load_identity, load_peer_certificates, run_seed
 from veilmeans.io.exchange.handshake import stored_terms
-from veilmeans.io.exchange.transcript import Transcript, first_different_link
-from veilmeans.io.storage.atomic_files import read_json
+from veilmeans.io.files.atomic_files import read_json
+from veilmeans.io.messages.transcript import Transcript, first_different_link
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
@@ -39,7 +39,6 @@ from veilmeans.transforms.kmeans.initial_centroids import initial_centroids_shar
 from veilmeans.transforms.kmeans.open_results import open_assignments, open_centroids, open_scores
 from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns, checkpoints_of, first_checkpoint
 from veilmeans.transforms.rounds.executor import Describe, has_stopped, in_memory, not_counted
-from veilmeans.transforms.rounds.party_context import run_seed
 
 
 def run_audit(config: JobConfig, iteration: int | None = None, shard: int | None = None) -> Iterator[str]:
@@ -47,6 +46,8 @@ def run_audit(config: JobConfig, iteration: int | None = None, shard: int | None
 
     `iteration`: replay this one only. `shard`: replay this row shard only, and what does not depend on others.
     """
+    if config.shared is not None:
+        raise ConfigError("audit replays a run from the party's own disk: copy what is in shared to storage, unsealed")
     config = config.online()
     run = FinishedRun.load(config)
     transcript = Transcript(config.run_folder.transcript(), config.run)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from veilmeans.io.files.atomic_files import atomic_write
 from veilmeans.io.sources.aligned_rows import own_columns
-from veilmeans.io.storage.atomic_files import atomic_write
 from veilmeans.io.storage.result_files import read_result, unused_name
 from veilmeans.pipelines.reporting.cluster_details import explanations_table, profiles_table
 from veilmeans.schemas.config import JobConfig

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from veilmeans.io.exchange.connections import attach_shared
 from veilmeans.io.storage.checkpoints import checkpoint_numbers
 from veilmeans.io.storage.encoded_shards import complete_folders
 from veilmeans.io.storage.result_files import read_result
@@ -45,6 +46,7 @@ class RunStatus:
 
 def read_status(config: JobConfig) -> RunStatus:
     """Read how far the run has come."""
+    attach_shared(config)
     folder = config.run_folder
     report, result = RunReport(folder).content, read_result(folder)
     opened = (

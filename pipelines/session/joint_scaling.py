@@ -10,10 +10,10 @@ import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.wide_ring import WORDS
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.io.sources.column_encoding import columns_of_kind
 from veilmeans.io.sources.scaling import Scaling, scale_columns
 from veilmeans.io.sources.scan import Scan
-from veilmeans.io.storage.atomic_files import parse_json, write_json
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError

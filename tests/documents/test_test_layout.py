@@ -7,8 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("*.py"))
-OF_THEIR_OWN = {"runs", "support", "documents"}
-"""Folders for whole runs, for what tests share, and for tests of pages and of the layout."""
+SHARED = {"support", "support/cluster"}
+OF_THEIR_OWN = {"runs", "documents", *SHARED}
+"""Folders for whole runs, for what tests share (apart: what is for clusters), and for tests of pages and of the layout."""
 MOST_LINES = 450
 
 
@@ -44,4 +45,4 @@ def test_folders_are_those_of_the_code_and_a_few_more() -> None:
 def test_test_modules_stand_in_folders_and_shared_ones_in_support() -> None:
     for file in FILES:
         folder = str(file.relative_to(TESTS).parent)
-        assert file.name.startswith("test_") == (folder not in (".", "support")), file
+        assert file.name.startswith("test_") == (folder not in {".", *SHARED}), file

@@ -67,6 +67,16 @@ def test_a_configuration_comes_back_from_its_pickle_and_from_its_file(tmp_path: 
         assert load_config(write_config(config, tmp_path / "again.yaml")) == config
 
 
+def test_a_pickle_is_small_and_keeps_names_that_a_file_may_not_have(tmp_path: Path) -> None:
+    """Every step of a graph has a pickle; an offline phase and an alignment have runs of reserved names."""
+    config = make_configs(tmp_path, 2, triples={"store": "store"}, kmeans=None)["payco"]
+    for derived in (config, config.offline(), config.aligning()):
+        again = pickle.loads(pickle.dumps(derived))  # noqa: S301
+        assert again == derived
+        assert again.model_dump() == derived.model_dump()
+        assert len(pickle.dumps(derived)) < 700
+
+
 def as_dealer() -> Raw:
     raw = changed(gateway(), party="notary", peers__notary=None)
     raw["peers"]["payco"] = {"certificate": "payco.crt", "address": "127.0.0.1:4000"}
@@ -92,7 +102,7 @@ def test_a_party_without_data_is_refused_where_data_are_needed(tmp_path: Path) -
 def test_a_store_serves_one_run_of_the_job_by_default(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, gateway()))
     assert config.required_triples.model_dump() == {
-        "store": "october", "runs": 1, "iterations": None, "rows": None, "provider": None,
+        "store": "october", "runs": 1, "iterations": None, "rows": None, "provider": None, "ledger": None,
     }  # fmt: skip
     assert store_iterations(config) == 10
     assert store_iterations(load_config(written(tmp_path, changed(gateway(), kmeans__max_iter=3)))) == 3

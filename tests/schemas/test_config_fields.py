@@ -36,6 +36,11 @@ MARKS = {
     "seed": "path",
     "storage": "path connection",
     "scratch": "path",
+    "shared": "path connection",
+    "workers": "connection",
+    "workers.listen": "",
+    "workers.address": "",
+    "workers.token": "path",
     "listen": "connection",
     "gateway": "connection",
     "peers": "connection",
@@ -66,6 +71,9 @@ MARKS = {
     "audit": "",
     "audit.keep": "",
     "triples": "",
+    "openings": "",
+    "openings.limit": f"{RUNS} reveal unbound",
+    "triples.ledger": "path",
     "triples.store": RUNS,
     "triples.runs": "offline",
     "triples.iterations": "offline",
@@ -206,7 +214,7 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     link = {"link.rate_mbps", "link.round_trip_ms"}
     store = {f"triples.{each}" for each in ("runs", "iterations", "rows", "provider")}
     assert names["offline"] == always | link | store | {"kmeans.sweep"}
-    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns", "contributions")}
+    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns", "contributions")} | {"openings.limit"}
     assert names["reveal"] == always | {"run"} | policy
     assert names["train"] - names["predict"] == {
         "kmeans.sweep",

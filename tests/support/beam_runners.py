@@ -91,7 +91,7 @@ def flink() -> Path:
 
 
 def flink_distribution() -> Path:
-    """The folder with Flink itself, of the version that the job server was made for: PyPI has it as a source package."""
+    """The folder with Flink itself, of the job server's version; PyPI has it as a source package."""
     version = re.search(r"flink-([\d.]+)", (flink() / SOURCE).read_text())
     assert version is not None
     folder = CACHE / f"flink-distribution-{version[1]}"

@@ -28,6 +28,7 @@ from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.checkpoints import Checkpoints
 from veilmeans.io.storage.encoded_shards import complete_folders, load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
+from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.kmeans_config import REVEALED
@@ -109,7 +110,7 @@ def _train_and_keep_everything(file: Path, log: Path) -> None:
 
 DROPPING = (
     (MessageStore, "drop_messages"), (FileExchange, "drop_messages"), (Checkpoints, "drop"), (Scratch, "drop"),
-    (Scratch, "clear"),
+    (Scratch, "clear"), (Checkpoints, "drop_all_but"), (Checkpoints, "drop_old"), (TripleStore, "forget"),
 )  # fmt: skip
 
 
@@ -195,7 +196,7 @@ class ObservedRun:
     def keys(self, party: str) -> Iterator[bytes]:
         """Parts of a party's secret files, as bytes and in hexadecimal."""
         config = self.world[party]
-        for file in (config.seed, config.store_folder.seed, config.key):
+        for file in (config.seed, config.store_folder.file_key, config.key):
             content = file.read_bytes()
             middle = content[len(content) // 2 :][:24]
             yield from (middle, middle.hex().encode())

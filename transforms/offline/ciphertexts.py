@@ -13,6 +13,7 @@ from gmpy2 import mpz
 from veilmeans.crypto import prg
 from veilmeans.crypto.he import scheme as he
 from veilmeans.crypto.he.scheme import Ciphertexts
+from veilmeans.io.exchange.connections import attach_shared
 from veilmeans.io.storage.he_keyring import Keyring, load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, store_address
 from veilmeans.schemas.address import Address
@@ -36,6 +37,7 @@ class MakeCiphertexts:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
+        attach_shared(self.config)
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
         self.keyring = load_keyring(self.config.store_folder, self.config.me)
 

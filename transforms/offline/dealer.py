@@ -15,11 +15,11 @@ import numpy as np
 
 from veilmeans.crypto.correlations import CorrelationPart, compute_corrections
 from veilmeans.crypto.prg import SEED_SIZE, derive
-from veilmeans.io.exchange.connections import open_exchange
+from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
+from veilmeans.io.files.party_files import files_at
+from veilmeans.io.files.secret_files import read_secret, write_secret
 from veilmeans.io.storage.number_seeds import derive_number_seed
-from veilmeans.io.storage.party_files import files_at
-from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, stage_of, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -76,6 +76,7 @@ class DealShards:
         self.config, self.plan, self.store = config, plan, store
 
     def setup(self) -> None:
+        attach_shared(self.config)
         self.exchange = open_exchange(self.config)
         self.seeds = dealer_seeds(self.config)
 
@@ -128,6 +129,7 @@ class ReceiveShards:
         self.config, self.plan, self.manifest = config, plan, manifest
 
     def setup(self) -> None:
+        attach_shared(self.config)
         self.exchange = open_exchange(self.config)
         self.store = TripleStore(self.config.store_folder, self.manifest, b"")
 

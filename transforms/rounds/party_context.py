@@ -13,13 +13,13 @@ import numpy as np
 
 from veilmeans.crypto import prg
 from veilmeans.crypto.he.scheme import Ciphertexts
-from veilmeans.io.exchange.connections import open_exchange
+from veilmeans.io.exchange.connections import attach_shared, open_exchange, run_seed, transcript_of
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, read_arrays
-from veilmeans.io.exchange.transcript import Transcript, TranscriptWriter, open_transcript
+from veilmeans.io.exchange.worker_gateway import WorkerTranscript
+from veilmeans.io.messages.transcript import TranscriptWriter
 from veilmeans.io.storage.checkpoints import Checkpoints, encrypted
 from veilmeans.io.storage.he_keyring import has_keys, load_keyring
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -53,7 +53,7 @@ class OpenPartyContext:
     timeout: float
     folder: RunFolder = RunFolder(Path())  # noqa: RUF009
     he_context: HEContext | None = None
-    transcript: TranscriptWriter | None = None
+    transcript: TranscriptWriter | WorkerTranscript | None = None
     expansions: dict[Address, dict[str, Array]] = field(default_factory=dict, repr=False, compare=False)
 
     def address(self, stage: Stage, shard: int) -> Address:
@@ -91,7 +91,7 @@ class OpenPartyContext:
         """Return when the peers have all that was sent, and the transcript of it is durable."""
         self.exchange.flush()
         if self.transcript is not None:
-            Transcript(self.transcript.folder, self.run).sync(self.iteration)
+            self.transcript.sync(self.iteration)
 
     def inbox(self, stage: Stage, shard: int, metrics: StageMetrics) -> Inbox:
         """Wait for the messages of one shard's receive."""
@@ -130,7 +130,9 @@ class PartyContext:
 
     def open(self, exchange: Exchange | None = None) -> OpenPartyContext:
         """Read the secrets and connect; called where the rounds run. `exchange`: one that is open already."""
-        config, seed, store, he_context = self.config, run_seed(self.config, self.binding), None, None
+        config, store, he_context = self.config, None, None
+        attach_shared(config)
+        seed, connected = run_seed(config, self.binding), exchange or open_exchange(config)
         if self.store_number is not None:
             store = StoreRun(TripleStore.open(config.store_folder), self.store_number, once=self.once)
             if has_keys(config.store_folder):
@@ -140,16 +142,14 @@ class PartyContext:
             party=config.me,
             run=config.run,
             iteration=self.iteration,
-            exchange=exchange or open_exchange(config),
+            exchange=connected,
             seed=seed,
             triples=store,
             scratch=Scratch(config.scratch_root),
             timeout=config.exchange.timeout_s + self.extra_timeout_s,
             folder=config.run_folder,
             he_context=he_context,
-            transcript=None
-            if exchange
-            else open_transcript(config.run_folder.transcript(self.opening), config.audit.keep),
+            transcript=None if exchange else transcript_of(config, self.opening, connected),
         )
 
 
@@ -159,11 +159,6 @@ def cipher_processes(config: JobConfig) -> int:
     With `beam.workers` on DirectRunner, the workers share the cores.
     """
     return max(1, cores() // config.beam.workers) if config.beam.runner == "DirectRunner" else 1
-
-
-def run_seed(config: JobConfig, binding: str) -> bytes:
-    """Derive the secret of a run, from which its masks and the key of its files are derived."""
-    return prg.derive(read_secret(config.seed), f"run {config.run} {binding}")
 
 
 def run_checkpoints(folder: RunFolder, seed: bytes, await_durable: Callable[[], None] | None = None) -> Checkpoints:

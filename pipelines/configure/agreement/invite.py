@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.connections import load_identity
+from veilmeans.io.files.atomic_files import check_writable, write_text
 from veilmeans.io.sources.source_files import find_files
-from veilmeans.io.storage.atomic_files import check_writable, write_text
 from veilmeans.pipelines.configure.agreement.agreement_records import (
     Records,
     command,

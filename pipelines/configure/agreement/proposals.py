@@ -16,7 +16,7 @@ from typing import Any
 
 from veilmeans.crypto.certificates import Identity, fingerprint
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.pipelines.configure.agreement.agreement_records import Records, command, listed, outgoing_file
 from veilmeans.pipelines.configure.agreement.join import Consent
 from veilmeans.pipelines.configure.agreement.replies import agreed_lines

@@ -64,7 +64,7 @@ def test_a_handshake_that_takes_too_long_is_cut_off(tmp_path: Path, monkeypatch:
 
 @pytest.fixture
 def connected() -> Iterator[tuple[ConnectionGuard, socket.socket, socket.socket]]:
-    """A guard, a peer's socket and the other end, which the guard watches; the guard looks when it is told to."""
+    """A guard, a peer's socket and the other end, which the guard watches; the guard looks when it is called."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         guard = ConnectionGuard(_port=server.getsockname()[1])
         with socket.create_connection(server.getsockname(), timeout=PATIENCE) as peer:

@@ -1,7 +1,9 @@
 """The triple store: complete or refused, and no part of it ever serves two runs."""
 
+import gc
 import json
 import re
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from support.error_sentence import error_sentence
 from support.parties import file_mode, in_parallel
 from support.triple_stores import MANIFEST, SEED, make_store
+from veilmeans.io.files.tagged_files import TAG_SIZE
+from veilmeans.io.storage import triple_store
 from veilmeans.io.storage.number_seeds import derive_number_seed
-from veilmeans.io.storage.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import ConfigError, StorageError
@@ -107,6 +110,24 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     store = make_store(StoreFolder(tmp_path / "store"))
     (tmp_path / "store" / "corrections").touch()
     assert "cannot be written" in storage_error(lambda: store.write_corrections(0, 0, 0, {"x": np.ones(1, np.uint64)}))
+
+
+def test_only_the_files_that_were_read_last_stay_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, values = make_store(StoreFolder(tmp_path)), np.ones(1000, np.uint64)
+    monkeypatch.setattr(triple_store, "_mapped", triple_store._MappedFiles(2 * values.nbytes))
+    for shard in range(4):
+        store.write_corrections(0, 0, shard, {"stage:c": values * shard})
+    read = [weakref.ref(store.corrections(0, 0, shard)["stage:c"]) for shard in (0, 1, 0, 2, 3, 2)]
+    gc.collect()
+    assert [each() is not None for each in read] == [False, False, False, True, True, True]
+    assert [store.corrections(0, 0, shard)["stage:c"][0] for shard in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_file_above_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triple_store, "_mapped", triple_store._MappedFiles(0))
+    store = make_store(StoreFolder(tmp_path))
+    store.write_corrections(0, 0, 0, {"stage:c": np.ones(3, np.uint64)})
+    assert [store.corrections(0, 0, 0)["stage:c"].tolist() for _ in range(2)] == [[1, 1, 1]] * 2
 
 
 def test_corrections_are_read_by_number_iteration_and_shard(tmp_path: Path) -> None:

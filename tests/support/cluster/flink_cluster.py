@@ -1,7 +1,7 @@
 """A Flink session cluster: JobManager and job server on one host, two TaskManagers on a host each.
 
-The JobManager and the TaskManagers are of Flink's distribution, the job server of Beam's Flink runner. TaskManagers start
-Python harnesses (PROCESS environments), which see what their host sees.
+The JobManager and the TaskManagers are of Flink's distribution, the job server of Beam's Flink runner. TaskManagers
+start Python harnesses (PROCESS environments), which see what their host sees.
 """
 
 import json
@@ -63,6 +63,11 @@ class FlinkCluster:
         """All jobs so far, with the states of their tasks."""
         return json.loads(self.manager.fetch(f"{self.rest}/jobs/overview"))["jobs"]
 
+    def failures(self, job: str) -> int:
+        """How many failures of a job Flink remembers; it restarted after each."""
+        found = json.loads(self.manager.fetch(f"{self.rest}/jobs/{job}/exceptions"))
+        return len(found["exceptionHistory"]["entries"])
+
     def task_managers(self) -> list[str]:
         """The TaskManagers that are alive."""
         found = json.loads(self.manager.fetch(f"{self.rest}/taskmanagers"))["taskmanagers"]
@@ -95,10 +100,10 @@ def _configure(host: Host, manager: Host, ports: Mapping[str, int]) -> Path:
     conf = host.folder / "conf"
     conf.mkdir()
     settings = {
-        "jobmanager": {"rpc": {"address": manager.address, "port": ports["rpc"]}, "bind-host": manager.address},
+        "jobmanager": {"rpc": {"address": manager.address, "port": ports["rpc"]}, "bind-host": manager.listen},
         "rest": {"address": manager.address, "bind-address": manager.address, "port": ports["rest"]},
         "blob": {"server": {"port": str(ports["blob"])}},
-        "taskmanager": {"host": host.address, "bind-host": host.address, "numberOfTaskSlots": PARALLELISM},
+        "taskmanager": {"host": host.address, "bind-host": host.listen, "numberOfTaskSlots": PARALLELISM},
         "parallelism": {"default": PARALLELISM},
         "cluster": {"evenly-spread-out-slots": True},
         "classloader": {"resolve-order": "parent-first"},

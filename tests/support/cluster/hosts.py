@@ -2,7 +2,7 @@
 
 A host sees the operating system and the folders that it is given, nothing else, and it can talk to the other hosts of
 its network only. It ends with all its processes. Where namespaces are not permitted, hosts are processes on loopback
-that see every file; `Network.isolated` tells which.
+that see every file; see `Network.isolated`.
 """
 
 import os
@@ -16,34 +16,40 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from support.fault_injection import PATIENCE
 from support.parties import free_ports
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt")
 _SPACES = ("--net", "--mount", "--pid")
+_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""A prefix for commands that end with the process that started them, however that ends."""
 _SUBNET = "10.83.0"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_PORT = 7001
+PATIENCE = 3000.0
+"""Seconds to wait for a cluster at most: a busy machine starts Java and its jobs slowly."""
 _ENTER = """
 set -e
 root=$1; writable=$2; shift 2
 mount -t tmpfs tmpfs "$root"
 mkdir -p "$root/proc" "$root/dev" "$root/tmp"
-for path in "$@"; do
+while [ $# -gt "$writable" ]; do
+  path=$1; shift
   if [ -h "$path" ]; then cp -d "$path" "$root$path"; continue; fi
   if [ -d "$path" ]; then mkdir -p "$root$path"; else mkdir -p "$root${path%/*}"; touch "$root$path"; fi
   mount --rbind "$path" "$root$path"
   mount -o remount,bind,ro "$root$path"
 done
-mkdir -p "$root$writable"
-mount --bind "$writable" "$root$writable"
+for path in "$@"; do
+  mkdir -p "$root$path"
+  mount --bind "$path" "$root$path"
+done
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 ip link set lo up
 echo ready
 exec chroot "$root" sleep infinity
 """
-"""Becomes the first process of a host: its root has what was named, read-only, and one writable folder."""
+"""Becomes the first process of a host: its root has what was named; the last `writable` folders can be changed."""
 _GET = "import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1], timeout=20).read())"
 
 
@@ -53,7 +59,7 @@ class HostError(Exception):
 
 @dataclass
 class Host:
-    """A host: its address, and its one writable folder, which has the same path outside."""
+    """A host: its address, and a folder of its own, which has the same path outside."""
 
     name: str
     address: str
@@ -63,6 +69,11 @@ class Host:
     _first: "subprocess.Popen[bytes] | None" = None
     _started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
     _ports: Iterator[int] = field(default_factory=lambda: iter(range(_FIRST_PORT, 65536)))
+
+    @property
+    def listen(self) -> str:
+        """The address for servers that must be reached by this host's address and by localhost."""
+        return "0.0.0.0" if self.enter else self.address
 
     def port(self) -> int:
         """A port that no process of the host uses."""
@@ -75,7 +86,7 @@ class Host:
         known = {"PATH": _PATH, "HOME": str(self.folder), "TMPDIR": str(self.folder), "LC_ALL": "C.UTF-8"}
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen(
-                [*self.enter, *(("setpriv", "--pdeathsig", "KILL") if self.enter else ()), *command],
+                [*self.enter, *(_WITH_US if self.enter else ()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -127,25 +138,25 @@ class Network:
         """True if hosts are namespaces; False if they are processes on loopback that see everything."""
         return self.switch is not None
 
-    def add(self, name: str, sees: Sequence[Path | str] = ()) -> Host:
-        """Add a host that sees the system, the running Python and `sees`."""
+    def add(self, name: str, sees: Sequence[Path] = (), owns: Sequence[Path] = ()) -> Host:
+        """Add a host that sees the system, the running Python and `sees`, and may change `owns`."""
         folder = self.folder / name
         folder.mkdir()
-        if self.switch is None:
-            host = Host(name, "127.0.0.1", folder)
-        else:
-            host = self._add_namespace(name, folder, [*SYSTEM, sys.base_prefix, sys.prefix, *map(str, sees)])
+        alone = self.switch is None
+        host = Host(name, "127.0.0.1", folder) if alone else self._add_namespace(name, folder, sees, owns)
         self.hosts.append(host)
         return host
 
-    def _add_namespace(self, name: str, folder: Path, sees: Sequence[str]) -> Host:
+    def _add_namespace(self, name: str, folder: Path, sees: Sequence[Path], owns: Sequence[Path]) -> Host:
         root = self.folder / f"{name}.root"
         root.mkdir()
-        visible = list(dict.fromkeys(path for path in sees if os.path.lexists(path)))
+        seen = {*SYSTEM, sys.base_prefix, sys.prefix, *map(str, sees)}
+        visible = sorted(path for path in seen if os.path.lexists(path))  # a folder before what is in it
         inside = _entering(self.switch, "--user") if _user() else []
-        script = ["sh", "-c", _ENTER, "sh", str(root), str(folder), *visible]
+        owned = [str(folder), *map(str, owns)]
+        script = ["sh", "-c", _ENTER, "sh", str(root), str(len(owned)), *visible, *owned]
         first = subprocess.Popen(
-            [*inside, "unshare", *_SPACES, "--fork", "--kill-child", *script], stdout=subprocess.PIPE
+            [*_WITH_US, *inside, "unshare", *_SPACES, "--fork", "--kill-child", *script], stdout=subprocess.PIPE
         )
         assert first.stdout is not None
         if first.stdout.readline() != b"ready\n":
@@ -191,7 +202,7 @@ def can_isolate() -> bool:
 def _start_switch() -> "subprocess.Popen[bytes]":
     """A network namespace with a bridge, which connects hosts and nothing else."""
     bridge = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep infinity"
-    command = ["unshare", *_user(), *_SPACES, "--fork", "--kill-child", "sh", "-c", bridge]
+    command = [*_WITH_US, "unshare", *_user(), *_SPACES, "--fork", "--kill-child", "sh", "-c", bridge]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     if process.stdout.readline() != b"ready\n":

@@ -61,7 +61,7 @@ def _descriptor(url: str) -> str:
 
 
 def _staged_packages(info: beam_provision_api_pb2.ProvisionInfo) -> list[str]:
-    """Where packages lie that were staged to a bucket (Dataflow's client stages there; Flink's workers have an image)."""
+    """Where packages lie that were staged to a bucket (by Dataflow's client; Flink's workers have an image)."""
     return [
         beam_runner_api_pb2.ArtifactUrlPayload.FromString(each.type_payload).url
         for each in info.dependencies

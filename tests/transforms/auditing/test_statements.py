@@ -9,7 +9,7 @@ import pytest
 
 from support.parties import make_configs
 from veilmeans.io.exchange.connections import load_peer_certificates
-from veilmeans.io.exchange.transcript import Transcript, TranscriptWriter
+from veilmeans.io.messages.transcript import Transcript, TranscriptWriter
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError

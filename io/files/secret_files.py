@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from veilmeans.io.storage.party_files import LOCAL, files_at
+from veilmeans.io.files.party_files import LOCAL, files_at
 from veilmeans.schemas.errors import ConfigError, StorageError
 
 
@@ -39,7 +39,7 @@ def read_secret(path: Path) -> bytes:
     files = files_at(path)
     try:
         if files is not LOCAL:
-            return files.read(path).to_pybytes()
+            return bytes(files.read(path))
         mode = path.stat().st_mode & 0o777
         secret = path.read_bytes()
     except OSError as error:

@@ -26,8 +26,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.files.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import Header, MessageKey, iteration_in
@@ -92,6 +92,10 @@ class TranscriptWriter:
             with disk_errors(self.folder):
                 self._messages(key.address.iteration).append(key, header, payload)
         self.record([(key, header)], broadcast)
+
+    def sync(self, iteration: int) -> None:
+        """Return when the lines of an iteration, of all processes, survive a power cut."""
+        sync_lines(self.folder, iteration)
 
     def _file(self, iteration: int) -> int:
         if iteration not in self._files:
@@ -176,13 +180,18 @@ class Transcript:
 
     def sync(self, iteration: int) -> None:
         """Return when the lines of an iteration, of all processes, survive a power cut."""
-        for file in (self.folder / str(iteration)).glob("*"):
-            with disk_errors(self.folder):
-                handle = os.open(file, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+        sync_lines(self.folder, iteration)
+
+
+def sync_lines(folder: Path, iteration: int) -> None:
+    """Sync all files of an iteration below a transcript's folder."""
+    for file in (folder / str(iteration)).glob("*"):
+        with disk_errors(folder):
+            handle = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 @dataclass(frozen=True)

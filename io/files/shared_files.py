@@ -28,8 +28,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_delay, wait_exponential
 
-from veilmeans.io.storage.atomic_files import make_private_folder
-from veilmeans.io.storage.party_files import LOCAL, Bytes
+from veilmeans.io.files.atomic_files import make_private_folder
+from veilmeans.io.files.party_files import LOCAL, Bytes
 from veilmeans.schemas.errors import StorageError, printable
 
 _VERSION, _SALT, _TAG, _PIECE = b"VM1\0", 16, 16, 1 << 24
@@ -46,7 +46,7 @@ class SealError(OSError):
 
 def seal(key: bytes, name: str, parts: Sequence[Bytes]) -> bytes:
     """Encrypt and authenticate a content under a name; the same object for the same content."""
-    content = memoryview(b"".join(parts))  # type: ignore[arg-type]  # Arrow's buffers are buffers
+    content = memoryview(b"".join(parts))
     salt = hmac.digest(key, b"salt " + name.encode() + b"\0" + hashlib.sha256(content).digest(), "sha256")[:_SALT]
     cipher = AESGCM(_object_key(key, name, salt))
     starts = range(0, max(len(content), 1), _PIECE)
@@ -195,7 +195,7 @@ class SharedFiles:
             self._opened.add(name, opened)
         return opened
 
-    def write(self, path: Path, parts: Sequence[Bytes], durable: bool = False) -> None:
+    def write(self, path: Path, parts: Sequence[Bytes], durable: bool = False) -> None:  # noqa: ARG002
         name = self._name(path)
         self._opened.drop(name)
         self._repeat(self._store.put, name, seal(self._key, name, parts))
@@ -263,7 +263,8 @@ class SharedFiles:
             reraise=True,
         )
         try:
-            return retrying(self._attempt, call, *arguments)
+            result: Result = retrying(self._attempt, call, *arguments)
+            return result
         except (StorageError, FileNotFoundError):
             raise
         except Exception as error:

@@ -1,7 +1,7 @@
 """The files of a party that its workers read and write, by their paths below `storage`.
 
 They are on the party's own disk (`LOCAL`), or, where the configuration names a `shared` place, there and sealed
-(`io.storage.shared_files`): then a path below `storage` stands for an object below `shared`, and `attach` says so for
+(`io.files.shared_files`): then a path below `storage` stands for an object below `shared`, and `attach` says so for
 this process. Files that only the driver needs (claims, handshakes, transcripts, results, reports) are not read and
 written through this interface: they stay on its disk.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from veilmeans.io.storage.atomic_files import atomic_write
+from veilmeans.io.files.atomic_files import atomic_write
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 
-Bytes = bytes | pa.Buffer
+Bytes: TypeAlias = bytes | pa.Buffer
 
 
 class PartyFiles(Protocol):
@@ -53,7 +53,7 @@ class LocalFiles:
     def exists(self, path: Path) -> bool:
         return path.exists()
 
-    def read(self, path: Path, fresh: bool = False) -> pa.Buffer:
+    def read(self, path: Path, fresh: bool = False) -> pa.Buffer:  # noqa: ARG002
         with pa.memory_map(str(path)) as source:
             return source.read_buffer()
 
@@ -69,7 +69,7 @@ class LocalFiles:
 
     def names(self, folder: Path) -> list[str]:
         try:
-            return os.listdir(folder)
+            return [entry.name for entry in folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -116,7 +116,7 @@ def write_file_json(path: Path, content: Any) -> None:
 
 def read_file_text(path: Path) -> str:
     """Read a text file."""
-    return files_at(path).read(path).to_pybytes().decode()
+    return str(files_at(path).read(path).to_pybytes(), "utf-8")
 
 
 def numbered(names: Iterable[str], suffix: str) -> list[int]:

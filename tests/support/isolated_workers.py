@@ -1,0 +1,65 @@
+"""Beam workers as on hosts of their own: of a world of parties they see nothing but a token and what is outside it.
+
+`python -m support.isolated_workers PORT HIDDEN` starts a worker pool in a mount namespace in which HIDDEN is empty.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from support.parties import free_ports
+from veilmeans.io.storage.run_token import TOKEN
+
+_NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
+_HIDE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+
+
+@cache
+def namespace() -> Sequence[str] | None:
+    """The command that makes a mount namespace here; None where none is permitted."""
+    for command in _NAMESPACES if shutil.which("unshare") else ():
+        if not subprocess.run(
+            [*command, "sh", "-c", "mount -t tmpfs tmpfs /mnt"], capture_output=True, check=False
+        ).returncode:
+            return command
+    return None
+
+
+@contextmanager
+def isolated_workers(hidden: Path, token: str | None, log: Path) -> Iterator[list[str]]:
+    """Start workers that do not see `hidden`; yield Beam's flags for them. `token`: what they have of a party."""
+    isolate = namespace()
+    assert isolate is not None
+    (port,) = free_ports(1)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VEILMEANS_")}
+    environment |= {TOKEN: token} if token is not None else {}
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(log.parent)}
+    command = [*isolate, "sh", "-c", _HIDE, str(hidden), sys.executable, "-m", "support.isolated_workers", str(port)]
+    with log.open("wb") as output:
+        pool = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd="/")
+        try:
+            environment_flags = ["--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{port}"]
+            yield ["--runner=PortableRunner", "--job_endpoint=embed", *environment_flags]
+        finally:
+            pool.communicate()  # its standard input ends, and with it the pool
+    assert pool.returncode == 0, log.read_text()
+
+
+def _serve(port: int) -> None:
+    from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+
+    _, server = BeamFnExternalWorkerPoolServicer.start(use_process=False, port=port)
+    sys.stdin.read()
+    server.stop(0)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    threading.current_thread().name = "pool"
+    _serve(int(sys.argv[1]))
