@@ -242,8 +242,7 @@ def check_profiles(file: str, case: Case, me: int, expected: Expected) -> None:
     assert [(line["cluster"], line["column"]) for line in lines] == [
         (cluster, case.columns[column]) for cluster in range(CLUSTERS) for column in columns
     ]
-    sizes = np.bincount(expected.labels, minlength=CLUSTERS)
-    hidden = hidden_clusters(sizes, case.least)
+    hidden = hidden_clusters(np.bincount(expected.labels, minlength=CLUSTERS), case.least)
     assert hidden.any() == (case.least > 1)
     assert [line["hidden"] for line in lines] == np.repeat(hidden, len(columns)).tolist()
     for number, line in enumerate(lines):
