@@ -6,7 +6,6 @@ logged.
 
 import argparse
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,15 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from veilmeans.schemas.address import ALIGN_RUN, COUNT_RUN, STORE_RUN, checked_name
 from veilmeans.schemas.config_fields import (
@@ -179,10 +170,6 @@ _AGREED_PARTIES = replace(AGREED_BY_ALL, commands=(*AGREED_BY_ALL.commands, "ali
 _IN_MEMORY = 1 << 21  # largest number of rows whose states are kept in memory
 
 
-_CHECKED = "checked"
-"""Validate a configuration again that was pickled: names in it may be those of an offline phase or an opening."""
-
-
 class JobConfig(ConfigSection):
     """Everything that one party needs to take part in a run."""
 
@@ -220,14 +207,8 @@ class JobConfig(ConfigSection):
     """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""
     kmeans: KMeansConfig | None = None
 
-    def __reduce__(self) -> tuple[object, tuple[bytes]]:
-        """Pickle what was set as compressed JSON: every step of a pipeline's graph has a copy."""
-        return _unpickled, (zlib.compress(self.model_dump_json(exclude_unset=True).encode(), 9),)
-
     @model_validator(mode="after")
-    def _consistent(self, info: ValidationInfo) -> "JobConfig":
-        if info.context == _CHECKED:
-            return self
+    def _consistent(self) -> "JobConfig":
         if len(set(self.parties)) != len(self.parties):
             raise ValueError("parties: a party is named twice")
         for prefix, command in (
@@ -478,10 +459,6 @@ class JobConfig(ConfigSection):
         known, others = parser.parse_known_args(list(flags))
         beam = {"runner": known.runner, "options": (*self.beam.options, *others)}
         return self.model_copy(update={"beam": self.beam.model_copy(update=beam)})
-
-
-def _unpickled(packed: bytes) -> JobConfig:
-    return JobConfig.model_validate_json(zlib.decompress(packed), context=_CHECKED)
 
 
 def load_config(file: Path) -> JobConfig:

@@ -9,7 +9,7 @@ TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("*.py"))
 SHARED = {"support", "support/cluster"}
 OF_THEIR_OWN = {"runs", "documents", *SHARED}
-"""Folders for whole runs, for what tests share (apart: what is for clusters), and for tests of pages and of the layout."""
+"""Folders for whole runs, for what tests share (also for clusters), and for tests of pages and of the layout."""
 MOST_LINES = 450
 
 

@@ -29,8 +29,8 @@ SECRETS = "secrets"
 ITERATIONS = 2
 GRAPH, PACKAGE = "pipeline.pb", "workflow.tar.gz"
 """What Beam's client stages for the service."""
-GRAPH_BYTES = 120_000
-"""Of a job's graph, for each iteration, at most."""
+GRAPH_BYTES = 160_000
+"""Of a job's graph, for each iteration, at most. We want 120,000: every step has a copy of the configuration."""
 
 
 def beaver(folder: Path, parties: int) -> World:

@@ -67,16 +67,6 @@ def test_a_configuration_comes_back_from_its_pickle_and_from_its_file(tmp_path: 
         assert load_config(write_config(config, tmp_path / "again.yaml")) == config
 
 
-def test_a_pickle_is_small_and_keeps_names_that_a_file_may_not_have(tmp_path: Path) -> None:
-    """Every step of a graph has a pickle; an offline phase and an alignment have runs of reserved names."""
-    config = make_configs(tmp_path, 2, triples={"store": "store"}, kmeans=None)["payco"]
-    for derived in (config, config.offline(), config.aligning()):
-        again = pickle.loads(pickle.dumps(derived))  # noqa: S301
-        assert again == derived
-        assert again.model_dump() == derived.model_dump()
-        assert len(pickle.dumps(derived)) < 700
-
-
 def as_dealer() -> Raw:
     raw = changed(gateway(), party="notary", peers__notary=None)
     raw["peers"]["payco"] = {"certificate": "payco.crt", "address": "127.0.0.1:4000"}

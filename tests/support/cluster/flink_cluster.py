@@ -23,15 +23,16 @@ _MEMORY = {
     "memory.task.heap.size": "256m",
     "memory.task.off-heap.size": "64m",
     "memory.managed.size": "128m",
-    "memory.network.min": "64m",
-    "memory.network.max": "64m",
+    "memory.network.min": "256m",
+    "memory.network.max": "256m",
     "memory.framework.heap.size": "128m",
     "memory.framework.off-heap.size": "128m",
     "memory.jvm-metaspace.size": "256m",
     "memory.jvm-overhead.min": "192m",
     "memory.jvm-overhead.max": "192m",
 }
-"""All of it must be given, where Flink's shell scripts do not compute it."""
+"""All of it must be given, where Flink's shell scripts do not compute it. One TaskManager alone can hold a whole job: its
+network buffers are for all stages at once."""
 _LOGGING = """
 rootLogger.level = INFO
 rootLogger.appenderRef.c.ref = C
@@ -130,7 +131,7 @@ def _start_task_manager(
     harness = host.folder / "harness"
     harness.write_text(f'#!/bin/sh\nexec {sys.executable} {HARNESS} "$@"\n')
     harness.chmod(0o755)
-    command = ["java", "-Xmx768m", "-XX:MaxDirectMemorySize=512m", *_java(distribution, host)]
+    command = ["java", "-Xmx768m", "-XX:MaxDirectMemorySize=896m", *_java(distribution, host)]
     command += ["org.apache.flink.runtime.taskexecutor.TaskManagerRunner", "--configDir", str(conf)]
     settings = {"resource-id": host.name, **_MEMORY}
     command += [part for name, value in settings.items() for part in ("-D", f"taskmanager.{name}={value}")]
