@@ -38,7 +38,7 @@ def run_without(command: str, file: Path) -> NoReturn:
     tagged_files.hmac = unchecked  # type: ignore[attr-defined]
     tagged_files._tag = lambda *_: bytes(tagged_files.TAG_SIZE)
     Checkpoints._tag = lambda *_: bytes(64)  # type: ignore[method-assign]
-    connections.open_transcript = lambda *_: None  # type: ignore[assignment]
+    connections.open_transcript = lambda *_: None  # type: ignore[attr-defined, assignment]
     sys.argv = ["veilmeans", command, "--config", str(file)]
     run()
 

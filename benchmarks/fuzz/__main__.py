@@ -94,7 +94,8 @@ class Fuzzer:
             finally:
                 signal.alarm(0)
 
-        attempt.hypothesis.inner_test.__qualname__ = self.target.name  # type: ignore[attr-defined]  # the key of its examples in the database
+        test: Any = attempt  # hypothesis adds to it
+        test.hypothesis.inner_test.__qualname__ = self.target.name  # the key of its examples in the database
         attempt()
 
     def _finding(self, what: str) -> str:

@@ -32,6 +32,7 @@ from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines.configure.agreement.signed_file import read_signed
 from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.errors import PeerError, VeilmeansError, recover_error
 from veilmeans.schemas.handshake_terms import Terms
@@ -40,7 +41,8 @@ from veilmeans.schemas.run_folder import RunFolder, StoreFolder
 from veilmeans.transforms.auditing.statements import SignedStatement, compare_statement, own_statement
 
 KEY = MessageKey(Address("first", 0, "assign.00.open", 0), "shop", "payco")
-ARRAYS = {"e": np.arange(12, dtype=np.uint64).reshape(3, 4), "o": np.arange(9, dtype=np.uint8)}
+ARRAYS: dict[str, Array] = {"e": np.arange(12, dtype=np.uint64).reshape(3, 4), "o": np.arange(9, dtype=np.uint8)}
+EMPTY: dict[str, Array] = {"x": np.zeros(0, np.int64)}
 Read = Callable[[bytes], object]
 
 
@@ -60,7 +62,7 @@ def trial_config(folder: Path, party: str = "payco") -> JobConfig:
 
 
 def _payloads() -> list[bytes]:
-    return [Outgoing.of(KEY, arrays).payload.to_pybytes() for arrays in (ARRAYS, {"x": np.zeros(0, np.int64)})]
+    return [Outgoing.of(KEY, arrays).payload.to_pybytes() for arrays in (ARRAYS, EMPTY)]
 
 
 def messages(_folder: Path, _: ExitStack) -> tuple[Sequence[bytes], Read]:
