@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-dataflow test-sklearn test-airflow test-containers clean
+.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-dataflow test-workers test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 # Everything that needs no more than this machine: under ten minutes on two cores.
-NEEDS_MORE := flink or prism or dataflow or data or sklearn or containers
+NEEDS_MORE := flink or prism or dataflow or workers or data or sklearn or containers
 test: $(READY)
 	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
@@ -103,6 +103,10 @@ CLUSTER := .cache/cluster
 test-flink: $(CLUSTER)/.ready
 	PYTHONPATH=tests $(CLUSTER)/bin/python -m support.beam_runners
 	$(CLUSTER)/bin/python -m pytest -m "flink or prism"
+
+# Workers in namespaces of their own, which see nothing but a shared place and their token.
+test-workers: $(READY)
+	$(BIN)/python -m pytest -m workers
 
 # A stand-in for the Dataflow service, with workers on a host of their own. Google's service itself is not used.
 test-dataflow: $(CLUSTER)/.ready

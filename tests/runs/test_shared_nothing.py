@@ -71,7 +71,7 @@ def secrets_of(new: JobConfig, config: JobConfig) -> list[bytes]:
 
 
 @ISOLATED
-@pytest.mark.processes
+@pytest.mark.workers
 @pytest.mark.parametrize("engine", ["beaver", "he"])
 def test_isolated_workers_compute_the_same_shares_and_leave_nothing_in_the_clear(engine: str, tmp_path: Path) -> None:
     new = new_world(tmp_path / "new", products=engine)
@@ -104,7 +104,7 @@ def test_isolated_workers_compute_the_same_shares_and_leave_nothing_in_the_clear
 
 
 @ISOLATED
-@pytest.mark.processes
+@pytest.mark.workers
 def test_a_worker_without_a_token_says_so_in_one_sentence(tmp_path: Path) -> None:
     world = shared_world(new_world(tmp_path / "new"), tmp_path).altered(B, exchange={"timeout_s": 20})
     try:
