@@ -14,7 +14,8 @@ RUN useradd --create-home --uid 10001 veilmeans \
     && chmod --recursive 0700 /party
 COPY --from=build /opt/veilmeans /opt/veilmeans
 ENV PATH=/opt/veilmeans/bin:$PATH \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    MALLOC_ARENA_MAX=2
 USER 10001
 WORKDIR /party
 ENTRYPOINT ["veilmeans"]

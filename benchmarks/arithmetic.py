@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.sparse import csr_array, random_array
@@ -18,6 +18,7 @@ from benchmarks import prefix_compare
 from benchmarks.figures import Figure, parser, publish
 from veilmeans.crypto import bit_loops, bits, ring
 from veilmeans.crypto import ring_matmul as products
+from veilmeans.io.storage.number_seeds import derive_number_seed
 from veilmeans.io.storage.triple_store import correction_name, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -40,11 +41,15 @@ STORE = "bench"
 
 @dataclass
 class MemoryStore:
-    """A party's triple store in memory: its seed and the corrections."""
+    """A party's triple store in memory: the seed of its number, derived from its first one, and the corrections."""
 
-    seed: bytes
+    first_seed: bytes
     arrays: dict[str, Array] = field(default_factory=dict)
     made_by_ot: bool = False
+
+    @cached_property
+    def seed(self) -> bytes:
+        return derive_number_seed(self.first_seed, 0)
 
     def at(self, place: Address) -> Address:
         return store_address(STORE, 0, place)
@@ -79,7 +84,8 @@ def traced(protocol: Protocol, shape: tuple[int, ...], name: str) -> list[StageT
 def fill(stores: Sequence[MemoryStore], stages: Sequence[StageTrace]) -> None:
     """Deal the corrections of these stages, from shapes only."""
     needs = {stage.name: stage.needs for stage in stages}
-    for party, arrays in deal_corrections([store.seed for store in stores], STORE, 0, address(""), needs).items():
+    seeds = [store.first_seed for store in stores]
+    for party, arrays in deal_corrections(seeds, STORE, 0, address(""), needs).items():
         stores[party].arrays = arrays
 
 

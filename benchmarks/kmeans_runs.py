@@ -7,13 +7,14 @@ the bytes on the wire are counted, too: TLS and gRPC included.
 """
 
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,8 @@ class Shape:
     """Starts in the same rounds, the best of which is chosen."""
     final_assignment: bool = False
     """One more assignment after the last iteration; the paper and other systems count as many as iterations."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of all processes."""
     provider: str = "dealer"
     """Who makes the triples: a dealer, or the parties by ot or iknp."""
 
@@ -129,14 +132,23 @@ def finished_run(
     """
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-", dir=within) as name:
         folder = Path(name)
-        write_inputs(folder, shape, rows)
+        _in_child(write_inputs, folder, shape, rows)
         if shape.slow_offline:
             shape_links(folder, shape)
-        offline, before = run_command(folder, "offline", shape.members)
+        offline, before = run_command(folder, "offline", shape.members, shape.environment)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):
-            wall, during = run_command(folder, "train", PARTIES)
+            wall, during = run_command(folder, "train", PARTIES, shape.environment)
         yield folder, _collect(folder, offline, wall, before, during)
+
+
+def _in_child(work: Callable[..., None], *arguments: Any) -> None:
+    """Do work in a process of its own: what it needs would count as the peak of every process that is started later."""
+    child = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise RuntimeError(f"{work.__name__} ended with code {child.exitcode}")
 
 
 def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages) -> Measured:
@@ -309,11 +321,13 @@ def _write_data(folder: Path, shape: Shape) -> None:
         writer.close()
 
 
-def run_command(folder: Path, command: str, names: Sequence[str]) -> tuple[float, Usages]:
-    """Seconds until all have ended, and what each has used."""
+def run_command(
+    folder: Path, command: str, names: Sequence[str], variables: Mapping[str, str] | None = None
+) -> tuple[float, Usages]:
+    """Seconds until all have ended, and what each has used. `variables`: more variables of their environment."""
     start = time.perf_counter()
     usages: Usages = {}
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(variables or {})}
     with _started(folder, command, names, environment) as processes:
         for name, process in zip(names, processes, strict=True):
             _, status, usages[name] = os.wait4(process.pid, 0)

@@ -23,7 +23,7 @@ from veilmeans.crypto import prg, ring
 from veilmeans.io.exchange import exchange as exchange_module
 from veilmeans.io.exchange import flight_exchange, flight_gateway, flight_streams, inbox
 from veilmeans.io.exchange.connections import open_exchange, running_job
-from veilmeans.io.exchange.message_log import MessageLog
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.io.storage.scratch import VALUE, Scratch
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
 from veilmeans.pipelines.configure.party_keys import make_keys
@@ -107,7 +107,7 @@ def instrument(watch: Stopwatch) -> None:
     watch.time(inbox.MessageStore, "wait", "wait for the peer")
     watch.time(inbox.IncomingMessage, "write", "hashing")
     watch.time(MessageLog, "append", "disk")
-    watch.time(flight_gateway._PutStream, "receive", "checking")
+    watch.time(flight_gateway.PeerStream, "receive", "checking")
 
 
 def chain(rounds: int) -> Protocol:

@@ -8,8 +8,8 @@ _HEAD = """# Scale: what many rows and columns cost
 
 Written by `python -m benchmarks.scale_model --large --json FILE --page docs/scale.md` (two parties and a dealer as
 processes on one machine with 2 cores, which other work shared; vertical, 8 columns, 5 clusters, 2 iterations, states
-between stages on disk). All numbers are those of that run. Sizes that it did not run are the model's: **nobody has
-run 10^8 or 10^9 rows, or 10^6 columns at these numbers of rows.**
+between stages on disk, loops of numpy). All numbers are those of that run. Sizes that it did not run are the model's:
+**nobody has run 10^8 or 10^9 rows, or 10^6 columns at these numbers of rows.**
 
 ## The model
 
@@ -26,6 +26,12 @@ For n rows, t iterations and M parties:
   between stages are on disk (by default from 2^21 rows; below they are in memory, and memory grows with n). So peak
   memory should not depend on n. The table of growth says whether it does: **a bold number there has missed its target,
   and then memory at more rows is not known from this page.**
+- **Compiled loops**: by default a process changes over from numpy's loops to compiled ones when it has worked on some
+  4·10^6 rows. numba and LLVM take some 140 MiB, once, however many rows follow: such a run of 10^7 rows had peaks of
+  449 (dealer), 465 and 444 MiB (parties). The run of this page does without (`VEILMEANS_COMPILE=never`, for
+  workers with little memory), so that all sizes are run by the same loops.
+- **What still grows**: k-means++, outliers and explanations join states by Beam's own shuffle, which DirectRunner
+  keeps in memory; this run has none of them.
 - **Shuffle volume**: with states on disk Beam shuffles the shards' numbers and file names, a few hundred bytes for
   each shard and round. The states themselves go through files: "written to disk by a party" is the kernel's count of
   all that the process of `train` wrote (prepared rows, states, messages, checkpoints), v × n. A cluster whose workers

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from veilmeans.crypto.ring_matmul import compile_loop
+from veilmeans.crypto.ring_matmul import compile_loop, may_compile
 
 COMPILED_FROM = 32
 """Words of a plane from which the compiled loops are faster."""
@@ -25,7 +25,7 @@ def compiling_pays(planes: int, words: int) -> bool:
     if words < COMPILED_FROM:
         return False
     _worked += planes * words
-    return _worked > COMPILED_AFTER
+    return _worked > COMPILED_AFTER and may_compile()
 
 
 def transpose(planes: Any) -> None:

@@ -59,6 +59,13 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, name: str, start: datetime, en
     )
 
 
+_MALFORMED = (
+    *(ValueError, x509.ExtensionNotFound, x509.InvalidVersion, x509.DuplicateExtension),
+    *(x509.UnsupportedGeneralNameType, x509.AttributeNotFound),
+)
+"""What `cryptography` raises for a file that is no certificate, or an unusual one."""
+
+
 def fingerprint(pem: bytes) -> str:
     """The first 128 bits of the certificate's SHA-256, short enough to compare by telephone."""
     digest = certificate_digest(pem)
@@ -72,7 +79,7 @@ def check_certificate(pem: bytes, owner: str, file: str, now: datetime | None = 
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         holders = [str(name.value) for name in names]
-    except (ValueError, x509.ExtensionNotFound):
+    except _MALFORMED:
         raise CertificateError(f"{file} is not a certificate made by `veilmeans config keys`") from None
     if list(names) != [x509.DNSName(owner)]:  # exactly one name of one kind: gRPC takes the first of any kind
         raise CertificateError(f"{file} is made out to {', '.join(holders)!r}, not to {owner!r}")
@@ -105,11 +112,11 @@ def check_pair(identity: Identity, file: str) -> None:
 
 
 def sign(identity: Identity, content: bytes) -> bytes:
-    """Sign content with the key of an identity (ECDSA P-256, SHA-256); TLS signs nothing like it."""
+    """Sign content with the key of an identity (ECDSA P-256, SHA-256, always alike); TLS signs nothing like it."""
     key = serialization.load_pem_private_key(identity.key, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError("a signature needs the elliptic-curve key of `veilmeans config keys`")
-    return key.sign(content, ec.ECDSA(hashes.SHA256()))
+    return key.sign(content, ec.ECDSA(hashes.SHA256(), deterministic_signing=True))
 
 
 def is_signed_by(certificate: bytes, content: bytes, signature: bytes) -> bool:

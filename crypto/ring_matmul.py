@@ -3,9 +3,11 @@
 numpy's `@` on integers is a plain loop; so are these, but compiled by numba for the shapes at hand: a tall matrix times
 a small one, and its transpose times another tall one. They take about half the time. To import numba takes one or two
 seconds, to compile two more (cached on disk where that can be written), so a process begins with numpy's, and changes
-over when that has cost about as much. The sparse loops are scipy's own.
+over when that has cost about as much. numba also takes some 140 MiB of memory, once: with VEILMEANS_COMPILE=never in
+the environment a process stays with numpy's. The sparse loops are scipy's own.
 """
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -49,7 +51,12 @@ def compiling_pays(multiplications: int) -> bool:
     if multiplications < COMPILED_FROM:
         return False
     _multiplied += multiplications
-    return _multiplied > COMPILED_AFTER
+    return _multiplied > COMPILED_AFTER and may_compile()
+
+
+def may_compile() -> bool:
+    """Return whether this process may change over to compiled loops."""
+    return os.environ.get("VEILMEANS_COMPILE") != "never"
 
 
 def sparse_matmul(left: Sparse, right: Ring) -> Ring:

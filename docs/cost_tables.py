@@ -171,7 +171,10 @@ OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         ("last-explain", "last-explain-clusters", "last-explain-centroids", "reveal-explanations", "reveal-explained"),
     ),
-    "vertical, `reveal.profiles`": ({"reveal": {"profiles": PARTIES}}, ("last-profile", "reveal-profiles")),
+    "vertical, `reveal.profiles`": (
+        {"reveal": {"profiles": PARTIES}},
+        ("last-profile", "last-profile-hide", "reveal-profiles"),
+    ),
     "vertical, `outliers.during_training`": (
         {"outliers": {"fraction": 0.01, "during_training": True}, "reveal": {"outliers": PARTIES}},
         ("assign", "outliers", "threshold", "weigh", "update"),

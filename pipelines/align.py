@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
+from veilmeans.io.files.atomic_files import write_json
 from veilmeans.io.sources.aligned_rows import aligned_ending, source_state, write_aligned_rows
 from veilmeans.io.sources.source_files import set_filesystem_options
-from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.reporting.progress import counting_shards
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
@@ -65,7 +65,7 @@ def run_align(config: JobConfig) -> Alignment:
     if found is not None and farewell_received(settings):
         return found
     scanned = _read_ids(config)
-    agreed = {**agreed_terms(settings, "align"), "kmeans.id": "set"}
+    agreed = _agreed(config)
     binding = binding_of(settings, bytes.fromhex(scanned.digest), json.dumps([scanned.ids, agreed], sort_keys=True))
     terms = dict.fromkeys(settings.peers, Terms(agreed, {IDS: scanned.ids}, binding))
     check_bound_terms(settings.run_folder, settings.party, terms)
@@ -88,8 +88,8 @@ def run_count(config: JobConfig) -> str:
     _check(config)
     meeting = config.aligning()
     settings = meeting.model_copy(update={"run": f"{COUNT_RUN}{config.alignment}"})
-    scanned, agreed = _read_ids(config), {**agreed_terms(meeting, "align"), "kmeans.id": "set"}
-    terms = dict.fromkeys(meeting.peers, Terms(agreed, {IDS: scanned.ids}))
+    scanned = _read_ids(config)
+    terms = dict.fromkeys(meeting.peers, Terms(_agreed(config), {IDS: scanned.ids}))
     with open_session(settings, meeting.run) as exchange:
         timeout = settings.exchange.timeout_s
         with tempfile.TemporaryDirectory() as folder:
@@ -121,6 +121,11 @@ def _count_common(exchange: Exchange, settings: JobConfig, config: JobConfig, di
     secret = binding_of(settings, bytes.fromhex(digest), "count").encode()
     first, second = ids.values()
     return IdCounting(exchange, settings, (first, second), secret).run(hash_under_key(key, hashes))
+
+
+def _agreed(config: JobConfig) -> dict[str, Any]:
+    """The fields that all parties must have alike; a name that is left out is the run's."""
+    return {**agreed_terms(config.aligning(), "align"), "align.name": config.alignment, "kmeans.id": "set"}
 
 
 def _read_ids(config: JobConfig) -> "ScannedIds":

@@ -6,7 +6,7 @@ import threading
 
 from veilmeans.crypto.certificates import fingerprint
 from veilmeans.io.exchange.connections import check_port, load_identity, load_peer_certificates, open_gateway
-from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.schemas.config import JobConfig
 
 log = logging.getLogger(__name__)

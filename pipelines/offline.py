@@ -30,8 +30,9 @@ from veilmeans.io.exchange.handshake import (
     stored_terms,
 )
 from veilmeans.io.exchange.link_shaping import LAN, WAN
-from veilmeans.io.storage.atomic_files import check_writable
-from veilmeans.io.storage.he_keyring import make_own_keys, store_peer_key
+from veilmeans.io.files.atomic_files import check_writable
+from veilmeans.io.ledgers.claim_ledger import ClaimLedger
+from veilmeans.io.storage.he_keyring import make_mask_seeds, make_own_keys, store_peer_key
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete
 from veilmeans.pipelines.planning import engine_selection
@@ -219,10 +220,12 @@ def _deal(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Mani
 
 
 def _receive(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
+    if is_complete(config.store_folder):
+        return
     store = TripleStore.create(config.store_folder, manifest, dealer.receive_seed(exchange, config))
     _over_shards(config, plan, manifest, ReceiveShards(config, plan, manifest), f"store {manifest.store!r}")
     _make_ciphertexts(exchange, config, plan, manifest)
-    store.complete()
+    _complete(config, plan, store)
 
 
 def _make(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
@@ -245,8 +248,14 @@ def _make(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Mani
             exchange.flush()
             making.end(number)
     _make_ciphertexts(exchange, config, plan, manifest)
-    store.complete()
+    _complete(config, plan, store)
     making.discard()
+
+
+def _complete(config: JobConfig, plan: StoreJobs, store: TripleStore) -> None:
+    """Begin the store's ledger, then make the store usable."""
+    ClaimLedger.of(config.ledger_folder, store).begin()
+    store.complete(plan.numbers(store.manifest.runs))
 
 
 def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: StoreJobs, manifest: Manifest) -> None:
@@ -254,6 +263,7 @@ def _make_ciphertexts(exchange: Exchange, config: JobConfig, plan: StoreJobs, ma
     cipher = kmeans_steps(config, manifest.engines).engines.cipher
     if cipher is not None:
         exchange_keys(exchange, config, cipher)
+        make_mask_seeds(config.store_folder, plan.numbers(manifest.runs))
         what = f"ciphertexts of store {manifest.store!r}"
         _over_shards(config, plan, manifest, MakeCiphertexts(config, plan, manifest), what)
 

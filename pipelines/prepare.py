@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from veilmeans.io.exchange.connections import attach_shared
-from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.pipelines.planning.units import format_size
 from veilmeans.pipelines.session.own_data import encode_data, local_scaling, scan_data
 from veilmeans.pipelines.session.trained_model import load_model

@@ -6,6 +6,7 @@ whatever their policies, so that a difference is reported; each policy's opening
 
 import hashlib
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from veilmeans.io.exchange.connections import (
@@ -16,7 +17,7 @@ from veilmeans.io.exchange.connections import (
     run_seed,
 )
 from veilmeans.io.exchange.handshake import exchange_terms
-from veilmeans.io.exchange.transcript import Transcript
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.pipelines.planning.planned_bytes import planned_job, traffic_of
 from veilmeans.pipelines.planning.units import format_size
@@ -30,6 +31,7 @@ from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.run_folder import RunFolder
+from veilmeans.transforms.auditing.signed_policies import keep_policies, signed_policy
 from veilmeans.transforms.rounds.party_context import run_checkpoints
 
 
@@ -81,9 +83,10 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
         return read_result(config.run_folder)
     with open_session(opening, meeting.run, config.run) as exchange:
         agreed = {**agreed_terms(config, "reveal"), "iterations": trained.done}
-        terms, timeout = dict.fromkeys(config.peers, Terms(agreed)), config.exchange.timeout_s
+        signed, timeout = Terms(agreed, signed_policy(config, "reveal")), config.exchange.timeout_s
+        terms, check = dict.fromkeys(config.peers, signed), partial(keep_policies, config, "reveal", opening.run)
         with tempfile.TemporaryDirectory() as folder:  # nothing is bound: the next policy may be another
-            exchange_terms(exchange, config.party, meeting.run, terms, RunFolder(Path(folder)), timeout)
+            exchange_terms(exchange, config.party, meeting.run, terms, RunFolder(Path(folder)), timeout, check)
         trained = trained.opened_as(opening.run)
         result = reveal_results(trained, reveal)
         transcript = Transcript(config.run_folder.transcript(opening.run), config.run)
@@ -99,7 +102,9 @@ def load_opening(config: JobConfig) -> tuple[RevealConfig, FinishedRun, JobConfi
     reveal = config.kmeans_with_data.reveal
     if not any(getattr(reveal, what) for what in REVEALED):
         raise ConfigError("kmeans.reveal names nobody who shall learn anything: say who, at every party")
-    return reveal, FinishedRun.load(config), _named(config, policy_digest(reveal))
+    trained = FinishedRun.load(config)
+    result_opening.check_limit(trained, reveal)
+    return reveal, trained, _named(config, policy_digest(reveal))
 
 
 def _named(config: JobConfig, name: str) -> JobConfig:

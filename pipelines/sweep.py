@@ -12,8 +12,8 @@ import logging
 from pathlib import Path
 
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.exchange.transcript import Transcript
-from veilmeans.io.storage.atomic_files import make_private_folder, write_json, write_text
+from veilmeans.io.files.atomic_files import make_private_folder, write_json, write_text
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.pipelines.align import align_missing
@@ -22,8 +22,11 @@ from veilmeans.pipelines.session.kmeans_run import (
     CheckedRun,
     agree,
     check_data,
+    check_openings,
     check_run,
     claim_part,
+    forget_claimed,
+    opened_data,
     run_claimed,
     with_clusters,
 )
@@ -44,10 +47,12 @@ def run_sweep(config: JobConfig) -> Path:
     if is_made_first(config):
         make_missing_store(config)
     ready = check_run(config, data)
+    swept = config.swept()
     if farewell_received(config):
+        forget_claimed(config, ready.store, ready.binding, swept.values())
         return config.run_folder.path
     check_claim(config, ready.store, ready.binding)
-    swept = config.swept()
+    check_openings(config, opened_data(ready), swept.values())
     with open_session(config, *(part.run for part in swept.values())) as exchange:
         agree(exchange, ready)
         first, extra = claim_part(exchange, ready) * len(swept), 0.0
@@ -60,6 +65,8 @@ def run_sweep(config: JobConfig) -> Path:
         for part in swept.values() if ended else ():
             part.run_folder.farewell.touch(mode=0o600)
             exchange.drop_messages(part.run)
+        if ended:
+            forget_claimed(config, ready.store, ready.binding, swept.values())
     return config.run_folder.path
 
 

@@ -22,6 +22,7 @@ from veilmeans.schemas.config_fields import (
     AGREED_OFFLINE,
     CONNECTION,
     PATH,
+    REVEAL_POLICY,
     Agreed,
     ConfigSection,
     Name,
@@ -32,7 +33,7 @@ from veilmeans.schemas.config_fields import (
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import REVEALED, AlignConfig, Counts, KMeansConfig, Swept, section_or_none
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import AlignmentFolder, RunFolder, StorageFolder, StoreFolder
+from veilmeans.schemas.run_folder import AlignmentFolder, LedgerFolder, RunFolder, StorageFolder, StoreFolder
 
 
 def _host_and_port(value: str) -> str:
@@ -136,6 +137,14 @@ class AuditConfig(ConfigSection):
     kept stays secret only as long as the storage does"""
 
 
+class OpeningsConfig(ConfigSection):
+    """A bound on what is opened of the same data by all runs, predictions and reveals."""
+
+    limit: Annotated[Annotated[int, Field(ge=1)] | None, REVEAL_POLICY] = None
+    """largest number of openings of the same rows, counted by each party for its own (`veilmeans openings`); default:
+    none"""
+
+
 class TriplesConfig(ConfigSection):
     """A triple store: correlated randomness for a number of runs. `veilmeans offline` makes it."""
 
@@ -150,6 +159,9 @@ class TriplesConfig(ConfigSection):
     provider: Annotated[Provider | None, _AGREED_FOR_STORE] = None
     """who makes it: the dealer, or the parties themselves by silent oblivious transfer (ot) or by IKNP's (iknp: more
     bytes, no LPN assumption); default: dealer if one is named, else ot"""
+    ledger: Annotated[Path | None, PATH] = None
+    """folder of the second ledger of all stores' claims, which must not be backed up nor restored with storage: it
+    shows that a store comes from a backup; default: storage with the ending .ledger, beside it"""
 
 
 _AGREED_RUN_NAME = Agreed(("reveal",))
@@ -189,6 +201,7 @@ class JobConfig(ConfigSection):
     link: LinkConfig = LinkConfig()
     beam: BeamConfig = BeamConfig()
     audit: AuditConfig = AuditConfig()
+    openings: OpeningsConfig = OpeningsConfig()
     triples: TriplesConfig | None = None
     align: Annotated[AlignConfig | None, BeforeValidator(section_or_none)] = None
     """none: vertical rows are aligned already; true, or a section: `align` and `train` align them by kmeans.id"""
@@ -213,6 +226,8 @@ class JobConfig(ConfigSection):
             raise ValueError(f"party: {self.party!r} is neither in parties nor the dealer")
         if members - {self.party} != set(self.peers):
             raise ValueError(f"peers: must be exactly {', '.join(sorted(filter(None, members - {self.party})))}")
+        if self.ledger_folder.path.is_relative_to(self.storage):
+            raise ValueError("triples.ledger: must be outside storage, or it would be restored with it")
         self._check_provider()
         self._check_exchange()
         self._check_kmeans()
@@ -309,6 +324,12 @@ class JobConfig(ConfigSection):
     def store_folder(self) -> StoreFolder:
         """This party's part of the triple store."""
         return self.storage_folder.store(self.required_triples.store)
+
+    @property
+    def ledger_folder(self) -> LedgerFolder:
+        """The folder of this party's ledgers, outside `storage`."""
+        configured = self.triples.ledger if self.triples is not None else None
+        return LedgerFolder(configured or self.storage.with_name(f"{self.storage.name}.ledger"))
 
     @property
     def alignment(self) -> str:
@@ -464,6 +485,8 @@ def parse_config(text: str, file: Path) -> JobConfig:
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
         raise ConfigError(f"{file} is not YAML{line}") from None
+    except (ValueError, RecursionError) as error:  # a date that is none, lists in lists in lists
+        raise ConfigError(f"{file} cannot be read as YAML ({type(error).__name__})") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{file} must be a mapping of fields, such as `veilmeans init` writes")
     try:

@@ -7,8 +7,9 @@ from typing import Any
 from veilmeans.schemas.errors import HandshakeError
 
 PROTOCOL_VERSION = 3
-_COMPARED_FIRST = ("protocol version", "parties", "triples.store")
+_COMPARED_FIRST = ("protocol version", "parties", "triples.store", "triples.rows")
 """Other terms depend on these, so a difference in these is the one to name."""
+POLICY = "signature of the reveal policy"  # announced: it is checked with the sender's certificate
 IDS = "ids"  # announced: a digest of the rows' ids under a key that only the two parties have
 _DEEPEST = 10  # levels of lists and objects in the terms of a peer
 _LONGEST_QUOTE = 200  # characters of a value in a sentence
@@ -31,8 +32,8 @@ class Terms:
         return {"agreed": dict(self.agreed), "announced": dict(self.announced), "binding": self.binding}
 
     def bound(self) -> dict[str, Any]:
-        """All to which a run is bound. A digest of ids changes with the parties' keys; the binding covers the ids."""
-        announced = {name: value for name, value in self.announced.items() if name != IDS}
+        """All to which a run is bound. Digests of ids and signatures change with the parties' keys."""
+        announced = {name: value for name, value in self.announced.items() if name not in (IDS, POLICY)}
         return {**self.to_dict(), "announced": announced}
 
     @classmethod

@@ -226,7 +226,7 @@ class AlignConfig(ConfigSection):
     Each party learns which of its own ids are common, how many, and how many ids every party has; nothing else.
     """
 
-    name: Annotated[Name, Field(max_length=74)] | None = None
+    name: Annotated[Annotated[Name, Field(max_length=74)] | None, AGREED_IN_ALIGNMENT] = None
     """the alignment's name; runs with the same name use the same aligned rows; a new one for new data; default: the
     run's name"""
     reveal: Annotated[Literal["ids", "size"], AGREED_IN_ALIGNMENT] = "ids"
@@ -303,12 +303,16 @@ class KMeansConfig(ConfigSection):
     """party -> public facts about its matrix"""
     cipher: CipherConfig = CipherConfig()
     drop_bits: Annotated[Annotated[int, Field(ge=0, le=32)] | None, AGREED_IN_RUNS] = None
-    """low bits of distances that comparisons ignore; default: as many as make them 32 bits wide"""
+    """low bits of distances that comparisons ignore; default: in iterations as many as make them 32 bits wide, in the
+    final assignment and in predictions none, so that both find the same clusters"""
     assignment: Annotated[Literal["auto", "pairs", "tree"], AGREED_IN_RUNS] = "auto"
     """how the nearest centroid is found: all pairs of distances at once (few rounds, up to 8 clusters), a tree of
     comparisons (few bytes), or auto, by clusters, rows and link"""
     outliers: OutliersConfig | None = None
     """none: no outliers are found; else, after training or in a prediction, the rows farthest from their centroids"""
+    profile_minimum: Annotated[int, AGREED_IN_TRAINING] = Field(10, ge=1)
+    """reveal.profiles: of clusters with fewer rows only the size is opened, no mean, spread or rate; where these have
+    fewer rows together, the next larger cluster's are hidden, too, which all rows' would otherwise reveal; 1: none"""
     reveal: RevealConfig = RevealConfig()
     predict: PredictConfig | None = None
     """none: this job trains; else it assigns new rows to the clusters of a trained model"""

@@ -7,6 +7,7 @@
     prepared/         PreparedData   encoded shards of this party's data
     inbox/                           messages of peers, by run (`schemas.message.MessageKey.path`)
     scratch/                         states of shards between stages (`beam.state: scratch`)
+  storage.ledger/     LedgerFolder   the claims of triple stores once more, outside what is backed up with them
 
 No file is read or written here; what the numbered files are is found by their names.
 """
@@ -123,6 +124,11 @@ class RunFolder(Folder):
     sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
+
+    def policy(self, opening: str, party: str) -> Path:
+        """A party's signature under the policy of an opening."""
+        return self.path / "policies" / f"{opening}.{party}.json"
+
     transcripts = _Name("transcript")  # the folder of transcripts: of the run, and of later openings
 
     def transcript(self, opening: str = "") -> Path:
@@ -137,7 +143,18 @@ class StoreFolder(Folder):
     """One party's part of a triple store."""
 
     manifest = _Name("manifest.json")  # the store's parameters; written last: a store without it is not complete
-    seed = _Name("seed")  # the seed from which this party expands its shares (0600)
+    seed = _Name("seed")  # while the store is made: the seed of the numbers' seeds (0600); then it is deleted
+    file_key = _Name("files.key")  # the key that authenticates the store's files (0600)
+    number_seeds = _Name("seeds")  # the folder of the numbers' seeds
+
+    def number_seed(self, number: int) -> Path:
+        """The seed from which this party expands its shares for the run with this number (0600)."""
+        return self.number_seeds / str(number)
+
+    def mask_seed(self, number: int) -> Path:
+        """The seed of the masks of ciphertexts, and of their randomness, for the run with this number (0600)."""
+        return self.number_seeds / f"{number}.ciphers"
+
     claims = _Name("claims")  # the folder of claims: which run has used which number of the store
 
     def claim(self, number: int) -> Path:
@@ -165,7 +182,6 @@ class StoreFolder(Folder):
         return self.all_ciphertexts / str(number) / str(iteration) / f"{shard}.arrow"
 
     he_key = _Name("cipher.key")  # this party's homomorphic key pair (0600)
-    he_seed = _Name("cipher.seed")  # the seed of masks and of the randomness of ciphertexts (0600)
 
     def peer_key(self, peer: str) -> Path:
         """A peer's public homomorphic key, as it was sent when the store was made."""
@@ -175,6 +191,20 @@ class StoreFolder(Folder):
     def making(self) -> "MakingFolder":
         """The files that a party keeps while the parties make the store themselves."""
         return MakingFolder(self.path / "making")
+
+
+class LedgerFolder(Folder):
+    """A party's ledgers, outside `storage` (`triples.ledger`)."""
+
+    def store(self, name: str, identity: str) -> Path:
+        """The folder of the claims of one triple store; `identity` distinguishes it from another with its name."""
+        return self.path / "stores" / f"{name}-{identity}"
+
+    all_openings = _Name("openings")  # the folder of what was opened, by data
+
+    def openings(self, data: str) -> Path:
+        """The folder of what was opened of the data with one digest."""
+        return self.all_openings / data
 
 
 class MakingFolder(Folder):

@@ -1,13 +1,14 @@
 """Parts of experiments: each is measured once, and kept, so that a run that was interrupted resumes.
 
-What was measured is a JSON file for each question: about the machine, and part -> settings and values. A part whose
-settings have changed is measured again.
+What was measured is a JSON file for each question: about the machine, and part -> settings, values, and when and by
+which version of the code it was measured in how many seconds. A part whose settings have changed is measured again.
 """
 
 import json
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from veilmeans import __version__
 
 Values = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+SPU_REQUIREMENTS = ROOT / "benchmarks" / "spu" / "requirements.txt"
 QUESTIONS = ("q1", "q2", "q3", "q4", "q5")
 
 
@@ -53,7 +56,11 @@ def run_parts(parts: Sequence[Part], folder: Path) -> None:
         for part in parts:
             progress.update(task, description=f"{part.question} {part.name}")
             if not is_measured(part, folder):
-                _keep(part, part.run(), folder)
+                start = time.perf_counter()
+                values = part.run()
+                took = time.perf_counter() - start
+                _keep(part, values, took, folder)
+                progress.console.print(f"{part.question} {part.name}: {took:.0f} s", highlight=False)
             progress.advance(task)
 
 
@@ -63,10 +70,11 @@ def is_measured(part: Part, folder: Path) -> bool:
     return known is not None and known["settings"] == json.loads(json.dumps(part.settings))
 
 
-def _keep(part: Part, values: Values, folder: Path) -> None:
+def _keep(part: Part, values: Values, took: float, folder: Path) -> None:
     content = load_results(folder, part.question)
     content["about"] = about()
-    content["parts"][part.name] = {"settings": dict(part.settings), "values": values}
+    made = {"date": datetime.now(UTC).date().isoformat(), "veilmeans": _code_version(), "took_s": round(took, 1)}
+    content["parts"][part.name] = {"settings": dict(part.settings), "values": values, "made": made}
     file = result_file(folder, part.question)
     written = file.with_suffix(".part")
     written.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
@@ -74,17 +82,28 @@ def _keep(part: Part, values: Values, folder: Path) -> None:
 
 
 def about() -> Values:
-    """The machine, the versions and the date."""
-    line = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(line, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    """The machine, and the versions of what was measured."""
+    packages = "apache-beam", "numpy", "pyarrow", "gmpy2", "numba"
     return {
         "cores": os.cpu_count(),
         "processor": _processor(),
-        "veilmeans": f"{__version__} ({commit.stdout.strip() or 'no commit'})",
+        "system": platform.system(),
         "Python": platform.python_version(),
-        **{name: version(name) for name in ("apache-beam", "numpy")},
-        "date": datetime.now(UTC).date().isoformat(),
+        **{name: version(name) for name in packages},
+        "SPU": SPU_REQUIREMENTS.read_text().partition("spu==")[2].split()[0],
     }
+
+
+def _code_version() -> str:
+    """The version and the commit, and whether code was changed since."""
+    commit = _git("rev-parse", "--short", "HEAD") or "no commit"
+    changed = bool(_git("status", "--porcelain", "--", ".", ":!docs", ":!README.md"))
+    return f"{__version__} ({commit}{', changed' * changed})"
+
+
+def _git(*line: str) -> str:
+    done = subprocess.run(["git", *line], capture_output=True, text=True, check=False, cwd=ROOT)
+    return done.stdout.strip()
 
 
 def _processor() -> str:

@@ -2,34 +2,36 @@
 
 It uses the product's round `multiply`, all products in one round of each iteration, between two processes over mutual
 TLS with the link shaped. Each product has a Beaver triple of its own: both factors are masked for it, and so a value of
-X is masked k times in every iteration; the vectorised step masks X once in a run. Offline costs are those of these
-triples by `ot`, counted by the plan's formulas.
+X is masked k times in every iteration; the vectorised step masks X once in a run. The triples are made before, by `ot`
+over the same link.
 """
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.experiments.partial_stores import make_stores
 from benchmarks.kmeans_runs import PARTIES, Shape, shape_links, write_configurations
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import prg
 from veilmeans.io.exchange.handshake import exchange_terms
-from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.io.storage.run_report import bytes_sent
 from veilmeans.pipelines.session.session import exchange_farewells, open_session
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig, load_config
 from veilmeans.schemas.handshake_terms import Terms
-from veilmeans.transforms.offline.dealer import deal_corrections
+from veilmeans.schemas.layout import ShardShape
+from veilmeans.transforms.offline.traced_job import JobStep, TracedJob
 from veilmeans.transforms.primitives.multiply import multiply
-from veilmeans.transforms.rounds.executor import StageCosts, run_rounds
+from veilmeans.transforms.rounds.executor import Over, StageCosts, run_rounds
 from veilmeans.transforms.rounds.party_context import PartyContext
 from veilmeans.transforms.rounds.trace import trace
 
@@ -74,14 +76,14 @@ class Products:
 
 
 def measure_products(job: Products) -> dict[str, float]:
-    """Run both processes; return the slower one's seconds and all bytes sent, and refuse a wrong result."""
+    """Make the triples, run both processes, and refuse a wrong result; the slower party's seconds and all bytes."""
     with tempfile.TemporaryDirectory(prefix="veilmeans-bench-") as name:
         folder = Path(name)
-        shape = Shape(job.rows, job.columns, job.clusters, job.iterations, link=dict(job.link))
+        shape = Shape(job.rows, job.columns, job.clusters, job.iterations, link=dict(job.link), provider="ot")
         write_configurations(folder, shape)
         shape_links(folder, shape)
+        offline = make_stores(folder, partial(one_triple_for_each, job))
         configs = [load_config(folder / party / "config.yaml").online() for party in PARTIES]
-        _deal(job, configs)
         run = get_context("spawn").Process
         processes = [run(target=_take_part, args=(job, config, folder)) for config in configs]
         for process in processes:
@@ -95,22 +97,17 @@ def measure_products(job: Products) -> dict[str, float]:
         result = job.distances([np.load(folder / f"{party}.npy") for party in PARTIES])
         if not np.array_equal(result, x @ mu.T):
             raise RuntimeError("the unvectorised products are wrong")
-    return {"seconds": max(each["seconds"] for each in found), "mb": sum(each["bytes"] for each in found) / 1e6}
+    sent, rounds = sum(each["bytes"] for each in found), found[0]["rounds"]
+    return {"online_s": max(each["seconds"] for each in found), "online_mb": sent / 1e6, "rounds": rounds, **offline}
 
 
-def _deal(job: Products, configs: Sequence[JobConfig]) -> None:
-    """Make both stores as a dealer does, from shapes."""
-    shapes = dict.fromkeys(("x", "y"), ((job.count,), "uint64"))
-    needs = {stage.name: stage.needs for stage in trace(PROTOCOL, [shapes] * len(configs))}
-    manifest, seeds = Manifest("first", 1, job.iterations, job.rows, ""), [os.urandom(32) for _ in configs]
-    parts = zip(configs, seeds, strict=True)
-    stores = [TripleStore.create(config.store_folder, manifest, seed) for config, seed in parts]
-    for iteration in range(job.iterations):
-        dealt = deal_corrections(seeds, "first", 0, Address("", iteration, "", 0), needs)
-        for party, store in enumerate(stores):
-            store.write_corrections(0, iteration, 0, dealt.get(party, {}))
-    for store in stores:
-        store.complete()
+def one_triple_for_each(products: Products, job: TracedJob) -> TracedJob:
+    """The job whose only step is all products of an iteration."""
+    values = dict.fromkeys(("x", "y"), ((products.count,), "uint64"))
+    shard = ShardShape(products.rows)
+    stages = {shard: tuple(trace(PROTOCOL, [values] * len(PARTIES)))}
+    step = JobStep("distance", "X·μᵀ", "S1", Over.ROWS, "iteration", (), stages)
+    return replace(job, row_shapes=(shard,), column_shapes=(), steps=(step,))
 
 
 def _take_part(job: Products, config: JobConfig, folder: Path) -> None:
@@ -126,5 +123,6 @@ def _take_part(job: Products, config: JobConfig, folder: Path) -> None:
         seconds = time.perf_counter() - start
         exchange_farewells(exchange, config, iteration=job.iterations)
     np.save(folder / f"{config.party}.npy", ended[0]["z"])
-    sent = sum(counts["bytes_sent"] for counts in costs.counts().values())
-    (folder / f"{config.party}.json").write_text(json.dumps({"seconds": seconds, "bytes": sent}))
+    counts = costs.counts()
+    result = {"seconds": seconds, "bytes": bytes_sent(counts), "rounds": len(counts) * job.iterations}
+    (folder / f"{config.party}.json").write_text(json.dumps(result))

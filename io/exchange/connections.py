@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,11 +25,11 @@ from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.link_shaping import Link, ShapedExchange
-from veilmeans.io.exchange.transcript import TranscriptWriter, open_transcript
 from veilmeans.io.exchange.worker_gateway import KEYS, WorkerGateway, WorkerTranscript
-from veilmeans.io.storage.party_files import attach, detach
+from veilmeans.io.files.party_files import attach, detach
+from veilmeans.io.files.secret_files import read_secret
+from veilmeans.io.messages.transcript import TranscriptWriter, open_transcript
 from veilmeans.io.storage.run_token import RunToken, find_token
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import connection_fields
 from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError
@@ -38,6 +38,7 @@ _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by w
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
 _jobs: dict[str, int] = {}  # the exchanges of jobs that run in this process (`_exchange_name`), and its process id
 _attached: dict[Path, tuple[str, tuple[str, ...]]] = {}  # what `attach_shared` has attached, by its path
+_keys: dict[tuple[str, str, str], dict[str, bytes]] = {}  # what a worker got of its gateway: by exchange, run, binding
 _lock = threading.Lock()
 _MOST_DESCRIPTORS = 1 << 16
 
@@ -267,18 +268,15 @@ def _files_key(seed: bytes) -> bytes:
 
 
 def _worker_keys(config: JobConfig, binding: str) -> dict[str, bytes]:
-    return _ask_keys(config.model_dump_json(), binding)
-
-
-@lru_cache(maxsize=64)
-def _ask_keys(config: str, binding: str) -> dict[str, bytes]:
-    """Ask the gateway for keys; once in a process."""
-    settings = JobConfig.model_validate_json(config)
-    exchange = open_exchange(settings)
-    if not isinstance(exchange, FlightExchange):
-        raise TypeError("a worker's exchange is its gateway")
-    answer = json.loads(exchange.ask_own(KEYS, {"run": settings.run, "binding": binding}))
-    return {name: bytes.fromhex(key) for name, key in answer.items()}
+    """Ask the gateway for keys, in hexadecimal there; once in a process."""
+    name = (_exchange_name(config), config.run, binding)
+    if name not in _keys:
+        exchange = open_exchange(config)
+        if not isinstance(exchange, FlightExchange):
+            raise TypeError("a worker's exchange is its gateway")
+        answer = json.loads(exchange.ask_own(KEYS, {"run": config.run, "binding": binding}))
+        _keys[name] = {kind: bytes.fromhex(key) for kind, key in answer.items()}
+    return _keys[name]
 
 
 def attach_shared(config: JobConfig) -> None:
@@ -289,7 +287,7 @@ def attach_shared(config: JobConfig) -> None:
             detach(path)
             _attached.pop(path, None)
         elif _attached.get(path) != (place, config.beam.options):
-            from veilmeans.io.storage.shared_files import SharedFiles, cache_of_host, open_store
+            from veilmeans.io.files.shared_files import SharedFiles, cache_of_host, open_store
 
             key = _worker_keys(config, "")["files"] if is_worker(config) else _files_key(read_secret(config.seed))
             store, patience = open_store(place, config.beam.options), config.exchange.timeout_s

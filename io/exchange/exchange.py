@@ -113,7 +113,7 @@ def check_size(key: MessageKey, size: int, limit: int) -> None:
 
 
 def poll(condition: Callable[[], bool], seconds: float, pause: wait_base) -> bool:
-    """Return whether `condition` holds within `seconds`; `pause` gives the pauses between two questions."""
+    """Return whether a condition that nobody announces holds within `seconds`; `pause` gives the pauses between."""
     polling = Retrying(
         retry=retry_if_result(not_), wait=pause, stop=stop_after_delay(seconds), retry_error_callback=lambda _: False
     )

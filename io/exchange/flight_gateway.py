@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ import pyarrow.flight as flight
 from tenacity import wait_fixed
 
 from veilmeans.crypto.certificates import Identity
+from veilmeans.io.exchange.connection_guard import ConnectionGuard
 from veilmeans.io.exchange.exchange import HANDSHAKE, check_size, poll
 from veilmeans.io.exchange.flight_streams import ACKNOWLEDGE, PART_SCHEMA, PART_SIZE, split
 from veilmeans.io.exchange.inbox import UNEXPECTED, IncomingMessage, MessageStore
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class GatewayServer(flight.FlightServerBase):
-    """What the gateways for peers and for workers have in common: streams of messages in, stored messages out.
+    """A gateway for peers or for workers: streams of messages in, stored messages out.
 
     It serves from its construction on, in threads of Arrow's. `serve` is never called: it would take SIGTERM and SIGINT
     away from the main thread.
@@ -90,7 +92,7 @@ class GatewayServer(flight.FlightServerBase):
         try:
             for chunk in reader:
                 if stream.receive(chunk):
-                    stream.settle()
+                    stream.complete_forwarding()
                     writer.write(pa.py_buffer(str(stream.stored).encode()))
                 if self._must_end(stream):
                     raise flight.FlightUnavailableError("the gateway is closing")
@@ -98,7 +100,7 @@ class GatewayServer(flight.FlightServerBase):
                 log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)
                 return
             stream.commit()
-            stream.settle()
+            stream.complete_forwarding()
             writer.write(pa.py_buffer(str(stream.stored).encode()))
         except VeilmeansError as error:
             log.error("refused a message of %s: %s", sender, error.sentence)
@@ -150,7 +152,7 @@ class Gateway(GatewayServer):
         dealer: str | None = None,
         check_pin: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.dealer, self.check_pin = dealer, check_pin
+        self.dealer, self.check_pin, self._guard = dealer, check_pin, ConnectionGuard()
         self.beside: GatewayServer | None = None  # the side for this party's workers: it closes with this one
         super().__init__(
             party,
@@ -163,7 +165,12 @@ class Gateway(GatewayServer):
             middleware={"calls": KnownCalls()},
         )
 
+    def __enter__(self) -> Self:
+        self._guard.start(self.port)
+        return self
+
     def __exit__(self, *details: object) -> None:
+        self._guard.stop()
         if self.beside is not None:
             self.beside.__exit__(*details)
         super().__exit__(*details)
@@ -171,8 +178,10 @@ class Gateway(GatewayServer):
     def do_put(self, context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Store the messages of a peer's stream and acknowledge each."""
         sender = context.peer_identity().decode()
+        remote = self._guard.admit(context.peer(), sender)
+        stream = PeerStream(self, sender, partial(self._guard.arrived, remote))
         with self.counted(sender):
-            self.receive(context, PeerStream(self, sender), sender, reader, writer)
+            self.receive(context, stream, sender, reader, writer)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Wait for a message and return it in parts; no part if it did not arrive in time."""
@@ -193,6 +202,7 @@ class Gateway(GatewayServer):
 
     def _require_owner(self, context: Any, what: str) -> None:
         caller = context.peer_identity().decode()
+        self._guard.admit(context.peer(), caller)
         if caller != self.party:
             log.error("refused %s, who wanted to %s", caller, what)
             raise flight.FlightUnauthorizedError(f"{caller} may not {what} at the gateway of {self.party}")
@@ -288,7 +298,7 @@ class PutStream(ABC):
             self.stored += 1
         self._message = None
 
-    def settle(self) -> None:
+    def complete_forwarding(self) -> None:
         """Do what must be done before messages are acknowledged: nothing, a stored message is durable."""
         return
 
@@ -348,9 +358,13 @@ class PutStream(ABC):
 class PeerStream(PutStream):
     """The messages of a peer: under its own name, for this party's inbox."""
 
-    def __init__(self, gateway: Gateway, sender: str) -> None:
+    def __init__(self, gateway: Gateway, sender: str, arrived: Callable[[int], None]) -> None:
         super().__init__(sender)
-        self._gateway = gateway
+        self._gateway, self._arrived = gateway, arrived
+
+    def receive(self, chunk: Any) -> bool:
+        self._arrived(_size(chunk))
+        return super().receive(chunk)
 
     def check_sender(self) -> None:
         self._gateway.check_pin(self._sender)
@@ -374,6 +388,12 @@ class PeerStream(PutStream):
         if key.recipient != self._gateway.party:
             raise RefusedError(f"{self._sender} sent message {key} to the gateway of {self._gateway.party}")
         check_size(key, header.size, self._gateway.limit)
+
+
+def _size(chunk: Any) -> int:
+    """The bytes of a part and of its label; of a part that is too large, those that it may have."""
+    part = 0 if chunk.data is None else chunk.data.get_total_buffer_size()
+    return min(part, PART_SIZE) + (chunk.app_metadata.size if chunk.app_metadata else 0)
 
 
 def _was_cancelled(context: Any) -> bool:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.schemas.address import STORE_RUN, Address
-from veilmeans.schemas.errors import HandshakeError
+from veilmeans.schemas.errors import HandshakeError, StorageError
 from veilmeans.schemas.handshake_terms import Terms, first_difference
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.run_folder import RunFolder
@@ -106,7 +106,11 @@ def check_bound_terms(folder: RunFolder, me: str, terms: Mapping[str, Terms]) ->
 
 
 def _read_terms(folder: RunFolder, sender: str, recipient: str) -> Terms:
-    return Terms.from_dict(sender, json.loads(folder.terms(sender, recipient).read_text()))
+    file = folder.terms(sender, recipient)
+    try:
+        return Terms.from_dict(sender, parse_json(file.read_text()))
+    except (OSError, ValueError, HandshakeError):
+        raise StorageError(f"{file} cannot be read: restore it from a backup") from None
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,6 @@ def _encode(terms: Terms) -> bytes:
 
 def _parse(peer: str, text: NDArray[np.uint8] | None) -> Terms:
     try:
-        return Terms.from_dict(peer, json.loads(b"" if text is None else text.tobytes()))
-    except (ValueError, RecursionError):
+        return Terms.from_dict(peer, parse_json(b"" if text is None else text.tobytes()))
+    except ValueError:
         raise HandshakeError(f"the handshake of {peer} cannot be read: does it run another veilmeans?") from None

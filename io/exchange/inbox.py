@@ -20,16 +20,16 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.io.exchange import message_log
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.atomic_files import disk_errors, write_text
+from veilmeans.io.files.atomic_files import disk_errors, write_text
+from veilmeans.io.messages import message_log
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
 
 _SMALL = 1 << 18  # bytes up to which a message goes to the log of its iteration
 _DROPPED = ".dropped-"  # begins the names of folders that are being deleted; no run's name begins so
 UNEXPECTED = 1_000  # messages of runs that this party has not begun that a peer may send
-_UNREAD = 32 << 20  # bytes of unread small messages that are kept in memory
+_UNREAD = 8 << 20  # bytes of unread small messages that are kept in memory
 
 
 class MessageStore:

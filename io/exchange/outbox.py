@@ -32,7 +32,7 @@ from veilmeans.io.exchange.flight_streams import STREAM_ERRORS, FlightStream, Me
 from veilmeans.schemas.errors import PeerError, VeilmeansError, recover_error
 from veilmeans.schemas.message import Header
 
-_MOST_BYTES = 64 << 20  # unacknowledged bytes above which a put waits
+_MOST_BYTES = 8 << 20  # unacknowledged bytes above which a put waits
 _ASK_BYTES, _ASK_MESSAGES = 4 << 20, 64  # so much is sent before an acknowledgement is asked for
 _IDLE = 0.5  # seconds after which an unused stream is ended, so that a gateway that stops need not wait for it
 _LONGEST_AGE = 10.0  # seconds after which a stream is replaced: its time limit was set when it was opened

@@ -20,7 +20,7 @@ from veilmeans.io.exchange.exchange import Exchange, Outgoing, check_size
 from veilmeans.io.exchange.flight_exchange import FlightExchange
 from veilmeans.io.exchange.flight_gateway import GatewayServer, KnownCalls, PutStream
 from veilmeans.io.exchange.inbox import IncomingMessage, MessageStore
-from veilmeans.io.exchange.transcript import Transcript, open_transcript
+from veilmeans.io.messages.transcript import Transcript, open_transcript
 from veilmeans.io.storage.run_token import TOKEN_HEADER, RunToken
 from veilmeans.schemas.address import NAME, checked_name
 from veilmeans.schemas.config import JobConfig
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Secrets(Protocol):
-    """What the gateway knows and workers may ask for."""
+    """The secrets that workers may ask the gateway for."""
 
     def check(self, token: RunToken) -> None:
         """Refuse a token that this party has not made."""
@@ -170,13 +170,13 @@ class _WorkerStream(PutStream):
             raise RefusedError(f"{self._sender} sent message {key}, which is not from {self._gateway.party} to a peer")
         check_size(key, header.size, self._gateway.limit)
         if sum(each.payload.size for each in self._gathered) > _FORWARD_BYTES:
-            self.settle()
+            self.complete_forwarding()
         return _ForwardedMessage(key, header, self._gathered.append)
 
     def refused(self, run: str, error: RefusedError) -> None:
         """Do nothing: the worker hears it, and with it its run."""
 
-    def settle(self) -> None:
+    def complete_forwarding(self) -> None:
         """Forward what has gathered, and wait until the peers have acknowledged it."""
         gathered, self._gathered = self._gathered, []
         if gathered:

@@ -1,7 +1,8 @@
-"""A party's rows in the agreed order: the chosen rows of a source, with all its columns, as one new file.
+"""Chosen rows of a party's source with all its columns: as one new file in the agreed order, or beside a result.
 
-Rows are spread over buckets of consecutive places on disk, and each bucket is sorted on its own, so that memory does
-not grow with the source. A CSV file stays one, with the text of its values as it is; all else becomes Parquet.
+For a file, rows are spread over buckets of consecutive places on disk, and each bucket is sorted on its own, so that
+memory does not grow with the source. A CSV file stays one, with the text of its values as it is; all else becomes
+Parquet.
 """
 
 import shutil
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from veilmeans.io.files.atomic_files import atomic_write, disk_errors, make_private_folder
 from veilmeans.io.sources.source_files import Source, find_files, format_of
 from veilmeans.io.sources.tables import table_batches, table_columns
-from veilmeans.io.storage.atomic_files import atomic_write, disk_errors, make_private_folder
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.errors import InputError
 
@@ -90,3 +92,35 @@ def _write(target: Path, tables: Iterator[pa.Table]) -> None:
                 kind = pa.csv.CSVWriter if target.suffix == ".csv" else pa.parquet.ParquetWriter
                 writer = stack.enter_context(kind(str(part), table.schema))
             writer.write_table(table)
+
+
+def own_columns(name: str, id_column: str | None, ids: pa.ChunkedArray) -> pa.Table:
+    """Return all columns of these rows of a source but the id, which stands first in a result; texts as they are.
+
+    `ids` are in the order of the source's rows; without an id column they are the rows' numbers from 0.
+    """
+    source = Source(name, find_files(name))
+    if format_of(source.files[0]) in ("npz", "svmlight"):
+        raise InputError(f"{source.files[0]} has no columns with names: leave out --with-columns")
+    columns = table_columns(source.files[0])
+    wanted, found, start = _as_text(ids), [], 0
+    for batch in table_batches(source, columns, text=columns):
+        rows = batch.rows
+        numbers = pa.array(np.arange(start, start + rows.num_rows))
+        here = _as_text(numbers if id_column is None else rows.column(id_column))
+        chosen = pc.is_in(here, value_set=wanted)
+        kept = pa.table([here, *rows.columns], ["", *map(str, range(len(columns)))]).filter(chosen)
+        found.append(kept)
+        start += rows.num_rows
+    table = pa.concat_tables(found, promote_options="permissive") if found else pa.table({"": wanted.slice(0, 0)})
+    if not table.column("").combine_chunks().equals(wanted):
+        raise InputError(f"{source} does not have the rows of the result, each once: it was changed since")
+    others = [i for i, column in enumerate(columns) if column != id_column]
+    return table.select([str(i) for i in others]).rename_columns([columns[i] for i in others])
+
+
+def _as_text(ids: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Ids as text, whatever type a file has for them."""
+    plain = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    plain = plain.dictionary_decode() if pa.types.is_dictionary(plain.type) else plain
+    return plain.cast(pa.large_string())

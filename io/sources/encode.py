@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
+from veilmeans.io.files.atomic_files import disk_errors
+from veilmeans.io.files.party_files import files_at
 from veilmeans.io.sources.row_batches import RowBatch, row_batches
 from veilmeans.io.sources.row_digest import RowDigest
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.scan import Scan
-from veilmeans.io.storage.atomic_files import disk_errors
 from veilmeans.io.storage.encoded_shards import (
     EncodedData,
     is_integer_valued,
@@ -26,7 +27,6 @@ from veilmeans.io.storage.encoded_shards import (
     write_labels,
     write_rows,
 )
-from veilmeans.io.storage.party_files import files_at
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import InputError
 from veilmeans.schemas.run_folder import PreparedData

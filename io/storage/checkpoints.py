@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from veilmeans.io.storage.party_files import files_at, numbered
+from veilmeans.io.files.party_files import files_at, numbered
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import (
@@ -98,6 +98,23 @@ class Checkpoints:
         for old in files.names(folder):
             if _NUMBER.fullmatch(old) and (before is None or int(old) < before):
                 files.delete_folder(folder / old)
+
+    def drop_all_but(self, kind: str, number: int | None) -> None:
+        """Delete the arrays of one kind (None: all), except those of one iteration."""
+        folder = self.folder.shares(kind)
+        files = files_at(folder)
+        if number is None:
+            files.delete_folder(folder)
+            return
+        for old in files.names(folder):
+            if old != str(number):
+                files.delete_folder(folder / old)
+
+    def drop_old(self, done: int) -> None:
+        """Delete the checkpoints before that after `done` iterations: an ended run does not resume."""
+        for number in checkpoint_numbers(self.folder):
+            if number < done:
+                files_at(self.folder.path).delete(self.folder.checkpoint(number))
 
     def read_file(self, file: Path) -> dict[str, Array]:
         """Read the arrays of any file of the run."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
-from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
-from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
+from veilmeans.io.files.party_files import files_at, read_file_text, write_file_json
+from veilmeans.io.files.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.errors import InputError, StorageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
+from veilmeans.io.files.atomic_files import disk_errors, make_private_folder
 from veilmeans.schemas.arrays import Array
 
 RECORD_WORDS = 5

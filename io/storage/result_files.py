@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from veilmeans.io.storage.atomic_files import atomic_write, read_json, write_json
+from veilmeans.io.files.atomic_files import atomic_write, read_json, write_json
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.column_names import distinct_names
 from veilmeans.schemas.run_folder import RunFolder

@@ -4,7 +4,6 @@ Added to by every pipeline, so that a run that was rerun still reports all of it
 how often it was started, with which software, and by which policies results were opened.
 """
 
-import json
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from veilmeans import __version__
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.handshake_terms import PROTOCOL_VERSION
 from veilmeans.schemas.run_folder import RunFolder
@@ -84,7 +83,7 @@ class RunReport:
 
     def _read(self) -> dict[str, Any]:
         try:
-            content: dict[str, Any] = json.loads(self._file.read_text())
+            content: dict[str, Any] = parse_json(self._file.read_text())
         except (OSError, ValueError):
             content = {}
         return {"seconds": 0.0, "iterations": [], "stages": {}, **content}

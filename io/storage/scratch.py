@@ -3,7 +3,7 @@
   value    the arrays are in the element: Beam's coder copies them through every barrier
   memory/… this process keeps the arrays, and a reference crosses; for runners whose workers are threads of one process
   a path   Arrow IPC files below a folder, memory-mapped where it is local; sealed where it is on another Beam
-           filesystem (`io.storage.shared_files`); the path crosses
+           filesystem (`io.files.shared_files`); the path crosses
 
 A state is kept under its address, so a retry keeps the same state in the same place.
 """
@@ -11,7 +11,7 @@ A state is kept under its address, so a retry keeps the same state in the same p
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilmeans.io.storage.party_files import files_at, read_file_arrays, write_file_arrays
+from veilmeans.io.files.party_files import files_at, read_file_arrays, write_file_arrays
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard

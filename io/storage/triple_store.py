@@ -1,27 +1,36 @@
-"""A party's triple store: a seed (0600), corrections in memory-mapped Arrow IPC files, and the claims of runs.
+"""A party's triple store: seeds (0600), corrections in memory-mapped Arrow IPC files, and the claims of runs.
 
 A store serves a number of runs of one job. It has addresses of its own, (store · run number, iteration, stage, shard),
 so that the run's name does not matter. A run claims a number once: the same run with other data is refused, and a
-number is never claimed twice. A party expands its shares from the seed, except those that all others determine
+number is never claimed twice. A party expands its shares from the number's seed, except those that all others determine
 (`crypto.correlations`): these are corrections, one file for each run number, iteration and shard. Jobs with ciphertexts
-have those that were made beforehand, too (`he_keyring` has the keys). All files are authenticated under a key of the
-seed: corrections and ciphertexts by tags at their ends, seeds, keys and the manifest by tags in the manifest.
+have those that were made beforehand, too (`he_keyring` has the keys). When a run has ended, its number's seeds,
+corrections and ciphertexts are deleted. All files are authenticated under a key of the store: seeds, corrections and
+ciphertexts by tags at their ends, keys and the manifest by tags in the manifest.
 """
 
 import hmac
 import json
 import os
+import threading
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
-from veilmeans.crypto import prg
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
-from veilmeans.io.storage.party_files import files_at, read_file_text, write_file_json
-from veilmeans.io.storage.secret_files import read_secret, write_secret
-from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
+from veilmeans.io.files.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.files.party_files import files_at, read_file_text, write_file_json
+from veilmeans.io.files.secret_files import read_secret, write_secret
+from veilmeans.io.files.tagged_files import DamagedFileError, map_tagged, write_tagged
+from veilmeans.io.storage.number_seeds import (
+    derive_file_key,
+    derive_number_seed,
+    read_file_key,
+    read_number_seed,
+    write_number_seed,
+)
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_batch
+from veilmeans.schemas.arrays import Array, Arrays, from_stream, nbytes, to_batch
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 
@@ -48,22 +57,45 @@ class Manifest:
 
 @dataclass(frozen=True)
 class TripleStore:
-    """The triple store below one folder."""
+    """The triple store below one folder. `seed`: while it is made, the seed of the numbers' seeds; else empty."""
 
     folder: StoreFolder
     manifest: Manifest
-    seed: bytes = field(repr=False)
+    seed: bytes = field(repr=False, compare=False)
 
     @classmethod
     def create(cls, folder: StoreFolder, manifest: Manifest, seed: bytes) -> "TripleStore":
         """Make the folder and its seed; `complete` makes it usable."""
         make_private_folder(folder.claims)
-        write_secret(folder.seed, seed)
+        if files_at(folder.path).exists(folder.file_key) and read_secret(folder.file_key) != derive_file_key(seed):
+            raise StorageError(f"{folder} is a store of another seed and is not overwritten: choose another name")
+        if not is_complete(folder):
+            write_secret(folder.seed, seed)
         return cls(folder, manifest, seed)
 
-    def complete(self) -> None:
-        """Write the manifest: all corrections are there, and the store can be opened."""
-        write_file_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
+    def complete(self, numbers: Iterable[int] | None = None) -> None:
+        """Write the numbers' seeds and the manifest: all is there, and the store can be opened.
+
+        `numbers`: all that the store has, if they are more than its runs.
+        """
+        if not is_complete(self.folder):
+            for number in range(self.manifest.runs) if numbers is None else numbers:
+                write_number_seed(self.folder.number_seed(number), self._file_key, self.seed_of(number))
+            write_secret(self.folder.file_key, self._file_key)
+            write_file_json(self.folder.manifest, {**asdict(self.manifest), _TAGS: self._tags()})
+        self.drop_first_seed()
+
+    def drop_first_seed(self) -> None:
+        """Delete the seed of all numbers' seeds: a number's seed can be forgotten only without it."""
+        files_at(self.folder.path).delete(self.folder.seed)
+
+    def forget(self, number: int) -> None:
+        """Delete what only the run with this number needed."""
+        files = files_at(self.folder.path)
+        for seed in (self.folder.number_seed(number), self.folder.mask_seed(number)):
+            files.delete(seed)
+        for arrays in (self.folder.all_corrections, self.folder.all_ciphertexts):
+            files.delete_folder(arrays / str(number))
 
     @classmethod
     def open(cls, folder: StoreFolder) -> "TripleStore":
@@ -72,24 +104,36 @@ class TripleStore:
         if not is_complete(folder):
             raise StorageError(f"there is no complete triple store in {folder}: run `veilmeans offline` first")
         try:
-            content = json.loads(read_file_text(file))
+            content = parse_json(read_file_text(file))
             tags = dict(content.pop(_TAGS))
             engines = tuple(tuple(map(str, each)) for each in content.pop("engines", ()))
             manifest = Manifest(**content, engines=engines)
         except (ValueError, TypeError, AttributeError, KeyError):
             raise StorageError(f"{file} cannot be read: make the store again with `veilmeans offline`") from None
-        store = cls(folder, manifest, read_secret(folder.seed))
+        store = cls(folder, manifest, b"")
+        read_secret(folder.file_key)
         found = store._tags()
         for name, tag in tags.items():
             if found.get(name) != tag:
-                what = f"{file} or {folder.seed}" if name == file.name else f"the key {folder.path / name}"
+                what = f"{file} or {folder.file_key}" if name == file.name else f"the key {folder.path / name}"
                 raise StorageError(f"{what} is missing or damaged: {_REMEDY}")
         return store
 
     @cached_property
     def _file_key(self) -> bytes:
         """The key under which the store's files are authenticated; workers that only write have no seed."""
-        return prg.derive(self.seed or read_secret(self.folder.seed), "files of a triple store")
+        return derive_file_key(self.seed) if self.seed else read_file_key(self.folder)
+
+    @property
+    def identity(self) -> str:
+        """A public name of this store that no other store has."""
+        return hmac.digest(self._file_key, b"identity of a triple store", "sha256").hex()[:16]
+
+    def seed_of(self, number: int) -> bytes:
+        """The seed of this party's shares for the run with this number."""
+        if self.seed:
+            return derive_number_seed(self.seed, number)
+        return read_number_seed(self.folder.number_seed(number), self._file_key)
 
     def _tags(self) -> dict[str, str]:
         """The tags of the manifest, which holds them, and of keys and seeds."""
@@ -110,10 +154,13 @@ class TripleStore:
         """Return the lowest number above all that were claimed."""
         return max(self.folder.claim_numbers(), default=-1) + 1
 
+    def claims(self) -> dict[int, dict[str, str]]:
+        """Read all claims: number -> run and binding."""
+        return {number: self._read_claim(self.folder.claim(number)) for number in self.folder.claim_numbers()}
+
     def find_claim(self, run: str, binding: str) -> "StoreRun | None":
         """Return what `run` claimed before, or None; refuse it if it claimed for other data."""
-        for number in self.folder.claim_numbers():
-            claim = self._read_claim(self.folder.claim(number))
+        for number, claim in self.claims().items():
             if claim["run"] == run:
                 if claim["binding"] != binding:
                     raise StorageError(
@@ -148,7 +195,7 @@ class TripleStore:
 
     def _read_claim(self, file: Path) -> dict[str, str]:
         try:
-            claim = json.loads(file.read_text())
+            claim = parse_json(file.read_text())
             return {"run": str(claim["run"]), "binding": str(claim["binding"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise StorageError(
@@ -201,7 +248,7 @@ class TripleStore:
         write_tagged(path, self._file_key, self._name(path), to_batch(arrays))
 
     def _map(self, path: Path) -> Arrays:
-        return _map_arrays(path, self._file_key, self._name(path))
+        return _mapped.read(path, self._file_key, self._name(path))
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.folder.path))
@@ -220,7 +267,8 @@ class StoreRun:
 
     @property
     def seed(self) -> bytes:
-        return self.store.seed
+        """The seed of this party's shares for this run."""
+        return self.store.seed_of(self.number)
 
     @property
     def made_by_ot(self) -> bool:
@@ -280,12 +328,43 @@ def _exists(path: Path) -> bool:
     return files_at(path).exists(path)
 
 
-@lru_cache(maxsize=64)
-def _map_arrays(path: Path, key: bytes, name: str) -> Arrays:
-    """Map the arrays of a store's file and check them; it never changes."""
+def _read_arrays(path: Path, key: bytes, name: str) -> Arrays:
+    """Map the arrays of a store's file and check them."""
     if not _exists(path):
         raise StorageError(f"the triple store has no file {path.name} in {path.parent}: make the store again")
     try:
         return from_stream(map_tagged(path, key, name))
     except DamagedFileError:
         raise StorageError(f"{path} is damaged: {_REMEDY}") from None
+
+
+class _MappedFiles:
+    """The files of stores that were read last, which never change, up to some bytes of them.
+
+    Mapped pages count as memory of the process until a file is unmapped: as many as a store has shards would grow
+    with its rows.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._files: dict[tuple[Path, bytes], Arrays] = {}
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, key: bytes, name: str) -> Arrays:
+        """Read the arrays of a file; those before it stay mapped as long as there is room, the last used longest."""
+        with self._lock:
+            arrays = self._files.pop((path, key), None)
+            if arrays is not None:
+                self._files[path, key] = arrays
+                return arrays
+        arrays = _read_arrays(path, key, name)
+        with self._lock:
+            if self._files.setdefault((path, key), arrays) is arrays:
+                self._size += nbytes(arrays)
+            while self._size > self._limit and len(self._files) > 1:
+                oldest = next(iter(self._files))
+                self._size -= nbytes(self._files.pop(oldest))
+        return arrays
+
+
+_mapped = _MappedFiles(32 << 20)

@@ -16,6 +16,7 @@ _ADDRESS_HELP = "HOST:PORT under which the others reach this member"
 _LISTEN_HELP = "HOST:PORT on which it listens; default: that port, on all interfaces"
 _DATA_HELP = "this party's data; default: data.csv beside the configuration"
 _ROWS_HELP = "number of rows, if the data are not there yet"
+_ALIGN_HELP = "vertical: the parties' rows differ, or their order; `train` finds those that all have, by their ids"
 _COLUMNS_HELP = "number of columns after encoding, if the data are not there yet"
 
 OwnConfig = Annotated[Path, typer.Option("--config", "-c", help="this member's configuration")]
@@ -37,6 +38,7 @@ def invite(
     dealer: Dealer = None,
     clusters: Annotated[int | None, typer.Option(min=1, help="number of clusters")] = None,
     layout: Annotated[Literal["vertical", "horizontal"] | None, typer.Option(help=_LAYOUT_HELP)] = None,
+    align: Annotated[bool | None, typer.Option("--align", help=_ALIGN_HELP)] = None,
     run: Annotated[str | None, typer.Option(help="the run's name; default: first")] = None,
     data: Data = None,
     rows: Rows = None,
@@ -59,7 +61,7 @@ def invite(
     from veilmeans.pipelines.configure.predict_config import relative_to_config
 
     own = OwnPart(config, address, listen, relative_to_config(config, data), rows, columns)
-    wanted = Wanted(name, tuple(others.split(",")) if others else (), dealer, layout, clusters, run)
+    wanted = Wanted(name, tuple(others.split(",")) if others else (), dealer, layout, clusters, run, align)
     return _print_text(run_invite(own, wanted, days, write, dry_run), config)
 
 

@@ -18,7 +18,7 @@ SECTIONS = {
     "More commands": ("align", "offline", "predict", "reveal", "prepare", "status", "report", "config"),
 }
 """The commands in the order of the help screen."""
-BRIEF = ("sweep", "accept", "refuse", "propose", "gateway", "demo", "version")
+BRIEF = ("sweep", "audit", "openings", "accept", "refuse", "propose", "gateway", "demo", "version")
 """Commands that the help screen only names."""
 EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 configuration, 3 input data, 4 handshake, 5 a peer is absent or "

@@ -10,6 +10,7 @@ from typing import NoReturn
 from veilmeans.pipelines.cli import agreement_commands, config_commands, run_commands
 from veilmeans.pipelines.cli.app import app
 from veilmeans.pipelines.cli.json_output import known_error
+from veilmeans.pipelines.local.malloc_arenas import limit_arenas
 from veilmeans.pipelines.local.unused_modules import skip_unused_modules
 from veilmeans.schemas.errors import INTERRUPTED
 
@@ -35,6 +36,7 @@ def run() -> NoReturn:
 
     Otherwise the gRPC in Arrow Flight would wait two seconds at every exit for clients that are no longer needed.
     """
+    limit_arenas()
     skip_unused_modules()
     code = 0
     try:

@@ -1,6 +1,7 @@
 """Commands of a party with a configuration. Each loads it, calls one function of a job, and prints what came back."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from veilmeans.pipelines.session.aligned_config import with_alignment
 
 _CLUSTERS_HELP = "of a sweep: numbers of clusters, such as 2-10 or 2,4,8; default: kmeans.sweep"
 Clusters = Annotated[str | None, typer.Option("--clusters", help=_CLUSTERS_HELP)]
+_COLUMNS_HELP = "clusters and outliers as CSV: with all columns of our data beside them"
 _COMPARE_HELP = "compare with a run's report (the run's name; .: the configured run)"
 
 
@@ -151,6 +153,7 @@ def results(
     outliers_csv: Annotated[Path | None, typer.Option(help="write the outliers to this file, too")] = None,
     explanations_csv: Annotated[Path | None, typer.Option(help="write what explains them to this file, too")] = None,
     profiles_csv: Annotated[Path | None, typer.Option(help="write the clusters' profiles to this file, too")] = None,
+    with_columns: Annotated[bool, typer.Option("--with-columns", help=_COLUMNS_HELP)] = False,
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
@@ -169,14 +172,14 @@ def results(
         return {**configured.facts, "trainings": read_trainings(settings)}
     facts = {**configured.facts, **results_table.show_results(settings, Terminal())}
     for name, file, write in (
-        ("csv", csv, results_table.write_assignments_csv),
-        ("outliers_csv", outliers_csv, results_table.write_outliers_csv),
+        ("csv", csv, partial(results_table.write_assignments_csv, with_columns=with_columns)),
+        ("outliers_csv", outliers_csv, partial(results_table.write_outliers_csv, with_columns=with_columns)),
         ("explanations_csv", explanations_csv, results_table.write_explanations_csv),
         ("profiles_csv", profiles_csv, results_table.write_profiles_csv),
     ):
         if file is not None:
             escaped = write(settings, file)
-            note = "; ' stands before so many ids that a spreadsheet would take for formulas: " if escaped else ""
+            note = "; ' stands before so many texts that a spreadsheet would take for formulas: " if escaped else ""
             typer.echo(f"wrote {file}{note}{escaped if escaped else ''}")
             facts |= {name: str(file), f"{name}_escaped": escaped}
     return facts
@@ -300,6 +303,24 @@ def audit(
         typer.echo(line)
         found.append(line)
     return {**configured.facts, "found": found}
+
+
+@add_command(app, "openings")
+def openings(config: Config, run: Run = None, changes: Changes = None) -> Facts:
+    """List what was opened of this party's data, and to whom.
+
+    By runs, predictions and reveals, for each data set, from this party's own ledger. Nothing is sent.
+    """
+    configured = _load(config, run, changes)
+    from veilmeans.io.ledgers.opening_ledger import all_ledgers
+
+    limit, ledgers = configured.settings.openings.limit, all_ledgers(configured.settings)
+    for ledger in ledgers:
+        Terminal().print("\n".join(ledger.lines(limit)))
+    if not ledgers:
+        typer.echo("nothing was opened yet")
+    opened = {ledger.data: [asdict(each) for each in ledger.openings()] for ledger in ledgers}
+    return {**configured.facts, "limit": limit, "data": opened}
 
 
 @add_command(app, "prepare")

@@ -4,7 +4,7 @@ For this party only: names of columns are printed, values are not, and nothing i
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,15 @@ class Advice:
             return {f"kmeans.rows.{party}": rows, "kmeans.features": features}
         counted = {} if self.config.unaligned else {"kmeans.rows": rows}
         return {**counted, f"kmeans.features.{party}": features}
+
+    def with_declared_categories(self) -> "Advice":
+        """The same, with the categories of text declared: the common rows, which nobody knows yet, may have fewer."""
+        text = self.config.required_kmeans.one_hot
+        if not text:
+            return self
+        found = {field.name: list(field.values) for field in self.scan.fields if field.name in text}
+        declared = {**self.config.required_kmeans.categories, **found}
+        return replace(self, own_changes={"kmeans.one_hot": [], "kmeans.categories": declared})
 
     @property
     def fits(self) -> bool:
@@ -111,7 +120,8 @@ def advise(config: JobConfig, file: Path) -> Advice:
     _check_categories(scan, file, names, text)
     own = {"kmeans.one_hot": list(one_hot)} if text else {}
     label = next((name for name in plain if name.lower() in _LABEL_NAMES), None)
-    return Advice(file, usable, own, scan, model, label)
+    found = Advice(file, usable, own, scan, model, label)
+    return found.with_declared_categories() if config.align else found
 
 
 def _exclude_command(file: Path, names: Sequence[str], excluded: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from veilmeans.io.storage.atomic_files import check_writable, write_text
+from veilmeans.io.files.atomic_files import check_writable, write_text
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.config import load_config
 from veilmeans.schemas.errors import ConfigError
@@ -17,7 +17,7 @@ _CONFIG = """\
 party: {party}
 run: {run} # a new name for new data or a changed configuration
 parties: [{parties}] # the same order in every configuration
-{dealer_line}
+{dealer_line}{align_line}
 certificate: keys/{party}.crt # `veilmeans config keys --name {party} --out keys` makes these three
 key: keys/{party}.key
 seed: keys/{party}.seed
@@ -51,6 +51,7 @@ kmeans: # the same in every configuration, except data, id and columns
     inertia: [{parties}]
 """
 _DEALER = "dealer: {dealer} # makes correlated randomness before the run; sees no data\n"
+_ALIGN = "align: false # true, without kmeans.rows: those rows are used that all have, by their ids\n"
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ def config_text(party: str, values: TemplateValues) -> str:
     derived = {
         "parties": ", ".join(values.parties),
         "dealer_line": "" if values.dealer is None else _DEALER.format(dealer=values.dealer),
+        "align_line": _ALIGN if vertical else "",
         "maker": "the parties (`train`, or `offline` before it)" if values.dealer is None else "`veilmeans offline`",
         "listen": f"127.0.0.1:{values.port(party)}",
         "peers": "\n".join(peers),

@@ -32,6 +32,7 @@ def fill_configs(files: Sequence[Path], dry_run: bool = False) -> str:
     shared: dict[str, Any] = {field: value for each in advice for field, value in each.shared_changes.items()}
     if aligns:
         shared |= {"align": True, "kmeans.rows": None}
+        advice = [each.with_declared_categories() for each in advice]
     changes = {file: dict(shared) for file in files}
     for each in advice:
         changes[each.file] |= each.own_changes
@@ -43,7 +44,7 @@ def fill_configs(files: Sequence[Path], dry_run: bool = False) -> str:
 
 def data_summary(advice: Advice) -> str:
     """One party's data in a line, and a note about a column that looks like a label."""
-    scan, text = advice.scan, advice.own_changes.get("kmeans.one_hot", [])
+    scan, text = advice.scan, advice.config.required_kmeans.one_hot if advice.own_changes else ()
     categories = f" (text as categories: {list_briefly(text)})" if text else ""
     size = f"{advice.config.party}: {scan.rows:,} rows, {len(scan.columns):,} columns"
     return "\n".join(filter(None, [f"{size}{categories}: {list_briefly(scan.columns)}", advice.label_note()]))

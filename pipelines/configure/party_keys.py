@@ -6,9 +6,9 @@ from pathlib import Path
 from veilmeans.crypto.certificates import check_certificate, fingerprint, make_identity
 from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.exchange.connections import load_identity
-from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.files.atomic_files import check_writable
+from veilmeans.io.files.secret_files import read_secret, write_secret
 from veilmeans.io.storage.run_token import MOUNTED, TOKEN, TOKEN_FILE, make_token
-from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.pipelines.configure.edit_config import changed_text
 from veilmeans.schemas.config import JobConfig, parse_config, read_config
 from veilmeans.schemas.errors import ConfigError
@@ -40,9 +40,11 @@ def write_predict_config(
     if config.provider == "dealer":
         everyone = "every party and the dealer"
         offline = f"  veilmeans offline --config {target}   {everyone}, at the same time\n"
+    first = f"  veilmeans prepare --config {target}   reads and checks the new rows; nothing is sent\n"
+    if config.align:
+        first = f"  veilmeans align --config {target}   all parties, at the same time; `predict` does it, too\n"
     return (
-        f"wrote {target}\nnext, when {everyone} have theirs:\n"
-        f"  veilmeans prepare --config {target}   reads and checks the new rows; nothing is sent\n"
+        f"wrote {target}\nnext, when {everyone} have theirs:\n{first}"
         f"{offline}  veilmeans predict --config {target}   every party, at the same time (--dry-run: a plan)"
     )
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from rich.table import Table
 
-from veilmeans.io.storage.atomic_files import check_writable
+from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.io.storage.run_report import RunReport, bytes_sent
 from veilmeans.pipelines.configure.config_template import TemplateValues, write_trial
 from veilmeans.pipelines.configure.edit_config import set_fields

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from veilmeans.io.storage.atomic_files import make_private_folder
+from veilmeans.io.files.atomic_files import make_private_folder
 from veilmeans.pipelines.local.fork_server import fork_server
 from veilmeans.schemas.errors import VeilmeansError
 

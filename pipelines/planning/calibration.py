@@ -5,7 +5,6 @@ programs only ever add time. (So would waiting, which a thread's own time leaves
 same version on the same processor.
 """
 
-import json
 import os
 import platform
 import re
@@ -26,7 +25,7 @@ from veilmeans.crypto.he.multiexp import PowerTables, row_products
 from veilmeans.crypto.he.packing import fit_slots
 from veilmeans.crypto.he.product_parameters import SchemeParameters
 from veilmeans.io.exchange.link_shaping import ASSUMED_LINK, Link
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.io.storage.he_keyring import check_scheme_installed
 from veilmeans.pipelines.planning.engine_costs import OperationCosts
 from veilmeans.schemas.address import Address
@@ -55,7 +54,7 @@ def calibrate(
     """Read the costs of this machine from `file`, or measure them, and keep them there if `keep`."""
     machine = {"version": __version__, "processors": os.cpu_count() or 1, "processor": _processor()}
     with suppress(OSError, ValueError, KeyError, TypeError):
-        stored = json.loads(file.read_text())
+        stored = parse_json(file.read_text())
         if stored["machine"] == machine:
             return OperationCosts.from_json(stored["seconds"] | asdict(link))
     seconds = measure(parameters)

@@ -9,11 +9,11 @@ one after them, as far as the stop bit. Planned seconds are those that each link
 `waited` and `delivered`. Work of a process that died before its pipeline ended is in no report.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from veilmeans.io.files.atomic_files import parse_json
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.planning.plan_schema import JobPlan, Json, Traffic
 from veilmeans.pipelines.planning.planned_bytes import waits_of
@@ -98,7 +98,7 @@ def _with_messages(stages: Mapping[str, Mapping[str, int]]) -> list[str]:
 def _read_report(config: JobConfig) -> Json:
     file = config.run_folder.report
     try:
-        content = json.loads(file.read_text())
+        content = parse_json(file.read_text())
         fields = (("iterations", list), ("seconds", float), ("stages", dict))
         return {name: kind(content[name]) for name, kind in fields}
     except FileNotFoundError:

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilmeans.crypto.bits import word_count
 from veilmeans.crypto.correlations import CorrelationPart, Kind
-from veilmeans.io.storage.tagged_files import TAG_SIZE
+from veilmeans.io.files.tagged_files import TAG_SIZE
 from veilmeans.io.storage.triple_store import correction_name
 from veilmeans.pipelines.planning.plan_schema import DiskPlan, OfflinePlan, StepPlan, Traffic, TripleCount
 from veilmeans.pipelines.session.kmeans_from_config import (
@@ -155,7 +155,7 @@ def _checkpoint_bytes(config: JobConfig, kmeans: KMeansSteps) -> int:
         scores += sum(_file_bytes(mu=((groups, kmeans.k, width), "uint64")) for width in widths)
     if last.profiles is not None:
         profiles = last.profiles
-        sizes, sums = ((profiles.k,), "uint64"), ((profiles.k, profiles.width), "uint64")
+        sizes, sums = ((profiles.k,), "uint64"), ((profiles.k + 1, profiles.width), "uint64")
         scores += _file_bytes(n=sizes, s=sums, to=((len(profiles.recipients),), "int64"))
     product = kmeans.engines.distance[config.me.index]
     row_bytes = 0 if product is None else product.packs * product.cipher.size

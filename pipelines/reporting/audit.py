@@ -15,8 +15,8 @@ from pathlib import Path
 from veilmeans.crypto import prg
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates, run_seed
 from veilmeans.io.exchange.handshake import stored_terms
-from veilmeans.io.exchange.transcript import Transcript, first_different_link
-from veilmeans.io.storage.atomic_files import read_json
+from veilmeans.io.files.atomic_files import read_json
+from veilmeans.io.messages.transcript import Transcript, first_different_link
 from veilmeans.io.storage.encoded_shards import EncodedData
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps

@@ -67,6 +67,8 @@ def profile_lines(folder: RunFolder) -> list[tuple[str, ...]]:
 
 
 def _rate(line: dict[str, Any]) -> str:
+    if line["hidden"]:
+        return "too few rows"
     return "unknown" if line["mean"] is None else f"{line['mean']:.1%} of {line['known']:,}"
 
 

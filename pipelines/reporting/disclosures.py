@@ -27,6 +27,12 @@ class Disclosure:
 ANNOUNCED_COSTS = Disclosure(
     "costs of operations on this machine", "all members", "offline", "products: auto selects engines by them"
 )
+_ALIGNED = Disclosure(
+    "which of its own ids all parties have, hence how many; the number of ids of each party",
+    "all",
+    "at the alignment",
+    "rows are joined by their ids",
+)
 PUBLIC_KEY = Disclosure("a public key", "all", "offline", "others compute on ciphertexts under it")
 
 
@@ -38,11 +44,11 @@ def disclosures(
     done: int,
     offline: Sequence[Disclosure] = (),
 ) -> list[Disclosure]:
-    """List all disclosures in the order in which they happened, those of the offline phase first.
+    """List all disclosures in the order in which they happened, those of alignment and offline phase first.
 
     The steps that open something are found by what their rounds declare, so that none can be forgotten here.
     """
-    result = [*offline, _handshake(job)]
+    result = [*([_ALIGNED] if config.align else []), *offline, _handshake(job)]
     result += [_opened_by(step, config, job, done) for step in steps if step.opens and step.when != "end"]
     for opening in openings:
         result += _results(job, opening)
@@ -95,6 +101,8 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
         results["explanations"] += "; the outliers’ squared distances to their centroids, in normalised units"
     rows = "of all parties’ rows in it" if job.layout == "horizontal" else "of its rows"
     results["profiles"] = f"size of each cluster; mean and spread {rows}, {_columns_of(job)}, and of its own label"
+    if job.profile_minimum > 1:
+        results["profiles"] += f", unless it has fewer than {job.profile_minimum:,} rows"
     results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"
     return [

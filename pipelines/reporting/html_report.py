@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from veilmeans.crypto.certificates import fingerprint
-from veilmeans.io.storage.atomic_files import atomic_write, read_json
+from veilmeans.io.files.atomic_files import atomic_write, read_json
 from veilmeans.io.storage.result_files import read_result
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.planning.units import format_duration, format_period, format_size, format_time

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from veilmeans.io.storage.atomic_files import atomic_write
-from veilmeans.io.storage.result_files import read_result
+from veilmeans.io.files.atomic_files import atomic_write
+from veilmeans.io.sources.aligned_rows import own_columns
+from veilmeans.io.storage.result_files import read_result, unused_name
 from veilmeans.pipelines.reporting.cluster_details import explanations_table, profiles_table
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
@@ -69,36 +70,52 @@ def write_profiles_csv(config: JobConfig, file: Path) -> int:
     return _write_csv(config, config.run_folder.profiles, file, "profiles")
 
 
-def write_outliers_csv(config: JobConfig, file: Path) -> int:
+def write_outliers_csv(config: JobConfig, file: Path, with_columns: bool = False) -> int:
     """Write the outliers among this party's rows as a CSV file, as their clusters."""
-    return _write_csv(config, config.run_folder.outliers, file, "outliers")
+    return _write_csv(config, config.run_folder.outliers, file, "outliers", with_columns)
 
 
-def write_assignments_csv(config: JobConfig, file: Path) -> int:
-    """Write the clusters of this party's rows as a CSV file for this user only; return how many ids were escaped."""
-    return _write_csv(config, config.run_folder.assignments, file, "assignments")
+def write_assignments_csv(config: JobConfig, file: Path, with_columns: bool = False) -> int:
+    """Write the clusters of this party's rows as a CSV file for this user only; return how many texts were escaped.
+
+    `with_columns`: all columns of this party's data stand beside them.
+    """
+    return _write_csv(config, config.run_folder.assignments, file, "assignments", with_columns)
 
 
-def _write_csv(config: JobConfig, source: Path, file: Path, what: str) -> int:
+def _write_csv(config: JobConfig, source: Path, file: Path, what: str, with_columns: bool = False) -> int:
     if not source.exists():
         todo = f"train it, with {config.party} in kmeans.reveal.{what}"
         raise StorageError(f"run {config.run!r} has opened no {what} to {config.party}: {todo}")
-    table, escaped = _escape_formulas(pa.parquet.read_table(source))
+    table = pa.parquet.read_table(source)
+    table, escaped = _escape_formulas(_beside_own_columns(config, table) if with_columns else table)
     with atomic_write(file) as part:
         pa.csv.write_csv(table, part)
     return escaped
 
 
+def _beside_own_columns(config: JobConfig, table: pa.Table) -> pa.Table:
+    """A result, and after it the columns of this party's data of the same rows."""
+    job = config.kmeans_with_data
+    own = own_columns(job.data or "", job.id, table.column(0))
+    for name, column in zip(own.column_names, own.columns, strict=True):
+        table = table.append_column(unused_name(name, table.column_names), column)
+    return table
+
+
 def _escape_formulas(table: pa.Table) -> tuple[pa.Table, int]:
-    """Put ' before ids that a spreadsheet would take for a formula; a text that is a number stays as it is."""
-    ids = table.column(0)
-    ids = pc.dictionary_decode(ids) if pa.types.is_dictionary(ids.type) else ids
-    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
-        return table, 0
-    number = pc.match_substring_regex(ids, r"^[+-][0-9]+([.][0-9]+)?$")
-    formulas = pc.and_not(pc.match_substring_regex(ids, r"^[=+@\t\r-]"), number)
-    escaped = pc.if_else(formulas, pc.replace_substring_regex(ids, "^", "'", max_replacements=1), ids)
-    return table.set_column(0, table.column_names[0], escaped), pc.sum(formulas).as_py() or 0
+    """Put ' before texts that a spreadsheet would take for a formula; a text that is a number stays as it is."""
+    count = 0
+    for place, name in enumerate(table.column_names):
+        texts = table.column(place)
+        texts = pc.dictionary_decode(texts) if pa.types.is_dictionary(texts.type) else texts
+        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+            number = pc.match_substring_regex(texts, r"^[+-][0-9]+([.][0-9]+)?$")
+            formulas = pc.and_not(pc.match_substring_regex(texts, r"^[=+@\t\r-]"), number)
+            escaped = pc.if_else(formulas, pc.replace_substring_regex(texts, "^", "'", max_replacements=1), texts)
+            table = table.set_column(place, name, escaped)
+            count += pc.sum(formulas).as_py() or 0
+    return table, count
 
 
 def _table(config: JobConfig) -> Table:

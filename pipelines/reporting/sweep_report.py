@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rich.table import Table
 
-from veilmeans.io.storage.atomic_files import read_json, write_text
+from veilmeans.io.files.atomic_files import read_json, write_text
 from veilmeans.pipelines.planning.units import format_duration, format_size
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError

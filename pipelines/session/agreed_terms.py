@@ -15,6 +15,7 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import Command, agreed_fields
 from veilmeans.schemas.errors import HandshakeError
 from veilmeans.schemas.handshake_terms import IDS, PROTOCOL_VERSION, Terms
+from veilmeans.transforms.auditing.signed_policies import signed_policy
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 
@@ -35,7 +36,8 @@ def train_terms(
         agreed["kmeans.id"] = "each its own"
     compared = job.layout == "vertical" and job.id is not None
     announced = {peer: {IDS: digest} for peer, digest in _id_digests(config, scan).items()} if compared else {}
-    return {peer: Terms(agreed, announced.get(peer, {}), binding) for peer in config.peers}
+    signed = signed_policy(config, job.command)
+    return {peer: Terms(agreed, {**announced.get(peer, {}), **signed}, binding) for peer in config.peers}
 
 
 def _columns(scan: Scan) -> list[Any]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from veilmeans.io.files.atomic_files import read_json
 from veilmeans.io.sources.aligned_rows import source_state
-from veilmeans.io.storage.atomic_files import read_json
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import InputError, StorageError
 

@@ -3,7 +3,6 @@
 Opened are, for each column, the lowest and highest value (minmax) or mean and deviation (zscore) of all rows together.
 """
 
-import json
 import logging
 import time
 
@@ -11,12 +10,13 @@ import numpy as np
 
 from veilmeans.crypto import ring
 from veilmeans.crypto.wide_ring import WORDS
+from veilmeans.io.files.atomic_files import parse_json, write_json
 from veilmeans.io.sources.column_encoding import columns_of_kind
 from veilmeans.io.sources.scaling import Scaling, scale_columns
 from veilmeans.io.sources.scan import Scan
-from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.schemas.config import JobConfig
+from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.kmeans_config import KMeansConfig
 from veilmeans.transforms.rounds.executor import BareExecutor, OneElement, StageCosts, in_memory
 from veilmeans.transforms.rounds.party_context import PartyContext
@@ -37,8 +37,11 @@ def aggregate_scaling(config: JobConfig, context: PartyContext, scan: Scan, rows
     if not file.exists():
         scaling = _open_scale(config, context, scan, rows)
         write_json(file, {"shift": scaling.shift, "factor": scaling.factor})
-    known = json.loads(file.read_text())
-    return Scaling(tuple(known["shift"]), tuple(known["factor"]))
+    try:
+        known = parse_json(file.read_text())
+        return Scaling(tuple(known["shift"]), tuple(known["factor"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StorageError(f"{file} cannot be read: restore it from a backup") from None
 
 
 def _open_scale(config: JobConfig, context: PartyContext, scan: Scan, rows: int) -> Scaling:

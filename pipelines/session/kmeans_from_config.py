@@ -88,7 +88,7 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     job = config.required_kmeans
     own = layout_of(config, job)
     layout = own.at_capacity()
-    assignment = _assignment(config, layout)
+    assignment = _assignment(config, layout, job.trained_starts, exact=job.predict is not None)
     tol = 0 if job.predict else job.tol
     centroid_update = CentroidUpdate(
         layout.total_rows.bit_length(),
@@ -103,7 +103,9 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     predicts, seeding = job.predict is not None, _seeding(config, own, chosen or requested_engines(config))
     about = own, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
     steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, own))
-    steps = replace(steps, explanations=_explanations(job, own), profiles=_profiles(config, own.at_capacity()))
+    if job.assigns_finally:
+        steps = replace(steps, last_assignment=_assignment(config, layout, starts=1, exact=True))
+    steps = replace(steps, explanations=_explanations(job, own), profiles=_profiles(config, own))
     if job.trained_starts == 1:
         return steps
     one = replace(he_bounds(config), k=job.clusters, starts=1)
@@ -181,12 +183,15 @@ def _engines_within(config: JobConfig, distance: HEBound, update: HEBound, chose
         ) from None
 
 
-def _assignment(config: JobConfig, layout: Layout) -> Argmin:
-    """The assignment of rows, as configured, or as link and provider have it sooner."""
+def _assignment(config: JobConfig, layout: Layout, starts: int, exact: bool) -> Argmin:
+    """The assignment of rows, as configured, or as link and provider have it sooner.
+
+    `exact`: to final centroids, so that a prediction of the trained rows finds the same clusters.
+    """
     job, link = config.required_kmeans, Link.from_config(config.link)
     methods = METHODS if job.assignment == "auto" else (job.assignment,)
-    comparisons = _comparisons(job, layout)
-    shape = job.clusters, layout.total_rows * job.trained_starts, layout.parties
+    comparisons = _comparisons(job, layout, exact)
+    shape = job.clusters, layout.total_rows * starts, layout.parties
     return choose_argmin(comparisons, *shape, link.rate, link.round_trip, methods, config.provider)
 
 
@@ -215,15 +220,16 @@ def _profiles(config: JobConfig, layout: Layout) -> Profiles | None:
     if not job.reveal.profiles:
         return None
     bound = max(1.0, *map(abs, job.normalise.interval))
-    square_bits = min(2 * FRACTION_BITS, int(_ROOM - _log2(layout.total_rows, bound, bound)))
+    square_bits = min(2 * FRACTION_BITS, int(_ROOM - _log2(layout.at_capacity().total_rows, bound, bound)))
     if square_bits < FRACTION_BITS:
         raise ConfigError("sums of squares of so many rows do not fit in 64 bits: leave out kmeans.reveal.profiles")
     recipients = tuple(sorted(map(config.parties.index, job.reveal.profiles)))
-    return Profiles(layout, job.clusters, recipients, square_bits)
+    least = min(job.profile_minimum, layout.total_rows)
+    return Profiles(layout.at_capacity(), job.clusters, recipients, square_bits, least)
 
 
-def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
-    """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w.
+def _comparisons(job: KMeansConfig, layout: Layout, exact: bool) -> Argmin:
+    """Comparisons as narrow as bounds allow: two distances of a row differ by at most d·W·w. `exact`: no bits dropped.
 
     Centroids lie in an interval of width w, values in one that is wider by m on each side, W = w + 2m. For a value's
     distances a and b to two centroids δ apart, |a² − b²| = δ·|a + b| ≤ δ·(2·(w + m) − δ) ≤ w·W.
@@ -241,7 +247,7 @@ def _comparisons(job: KMeansConfig, layout: Layout) -> Argmin:
     bits = 2 + int(widest)
     drop = job.drop_bits
     if drop is None:
-        drop = bits - _WORD if 0 < bits - _WORD <= _DROP else 0
+        drop = bits - _WORD if 0 < bits - _WORD <= _DROP and not exact else 0
     if bits - drop < 2:
         raise ConfigError(f"kmeans.drop_bits is {drop}, and distances have {bits} bits: leave at least 2 of them")
     if drop:  # shares are rounded one by one, and equal ones kept in order

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from veilmeans.crypto import fixed_point as fixed
+from veilmeans.io.ledgers.opening_ledger import OpeningLedger
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.storage.checkpoints import Checkpoints, final_centroids, scores
 from veilmeans.io.storage.encoded_shards import read_ids, read_rows
@@ -61,6 +62,26 @@ def policy_digest(reveal: RevealConfig) -> str:
     return hashlib.sha256(reveal.model_dump_json().encode()).hexdigest()[:12]
 
 
+def opened_results(reveal: RevealConfig) -> dict[str, tuple[str, ...]]:
+    """The results that a policy opens, and to whom."""
+    return {result: getattr(reveal, result) for result in REVEALED if getattr(reveal, result)}
+
+
+def check_limit(finished: FinishedRun, reveal: RevealConfig) -> None:
+    """Refuse an opening beyond the number that the parties agreed on."""
+    config, name = finished.config, policy_digest(reveal)
+    for data in finished.data if opened_results(reveal) else ():
+        OpeningLedger.of(config, data).check([(config.run, name)], config.openings.limit)
+
+
+def _record(finished: FinishedRun, reveal: RevealConfig) -> None:
+    """Note an opening in the ledgers of the data, before it happens."""
+    config, opened, command = finished.config, opened_results(reveal), finished.config.required_kmeans.command
+    check_limit(finished, reveal)
+    for data in finished.data if opened else ():
+        OpeningLedger.of(config, data).record(config.run, policy_digest(reveal), command, opened)
+
+
 def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, object]:
     """Open what the policy names; return what this party learnt, as written to its result file."""
     config, start = finished.config, time.perf_counter()
@@ -68,6 +89,7 @@ def reveal_results(finished: FinishedRun, reveal: RevealConfig) -> dict[str, obj
     store = checkpoints_of(finished.job.context.open())
     checkpoint = read_shares(finished, policy, store)
     require_kept(finished, policy, checkpoint, store)
+    _record(finished, reveal)
     stages: dict[str, dict[str, int]] = {}
     result = _run_facts(finished, checkpoint)
     if policy.assignments:
@@ -238,7 +260,7 @@ def _reveal_profiles(finished: FinishedRun, policy: RevealPolicy, store: Checkpo
     opened, costs = run_on_one_element(job, partial(open_profiles, policy, profile))
     if config.me.index not in policy.profiles:
         return costs, None
-    summary = summarise(opened, profiles_of(job.steps).square_bits)
+    summary = summarise(opened, profiles_of(job.steps).square_bits, profiles_of(job.steps).least)
     _refuse_unless(summary.possible(policy.layout.total_rows), config, "profiles")
     labelled = config.kmeans_with_data.label
     return costs, write_profiles(

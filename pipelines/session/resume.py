@@ -8,7 +8,7 @@ again.
 import logging
 
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
 from veilmeans.transforms.kmeans.party_state import PartyJob, checkpoints_of

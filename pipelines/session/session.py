@@ -10,9 +10,9 @@ import numpy as np
 from veilmeans.crypto import prg
 from veilmeans.io.exchange.connections import load_peer_certificates, open_exchange, running_job
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.exchange.transcript import Transcript
-from veilmeans.io.storage.atomic_files import make_private_folder
-from veilmeans.io.storage.secret_files import read_secret
+from veilmeans.io.files.atomic_files import make_private_folder
+from veilmeans.io.files.secret_files import read_secret
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import PeerError

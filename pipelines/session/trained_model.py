@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from veilmeans.io.exchange.handshake import own_binding, stored_terms
+from veilmeans.io.files.atomic_files import parse_json, write_json
+from veilmeans.io.files.party_files import files_at
 from veilmeans.io.sources.column_encoding import ColumnEncoding, EncodingRules, TableEncoding, encoded_names
 from veilmeans.io.sources.scaling import Scaling
 from veilmeans.io.sources.source_files import format_of
 from veilmeans.io.sources.sparse_matrices import parse_column_ranges
-from veilmeans.io.storage.atomic_files import write_json
 from veilmeans.io.storage.checkpoints import final_centroids, shard_numbers
-from veilmeans.io.storage.party_files import files_at
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps, runs_in_one_call
 from veilmeans.schemas.column_names import from_ranges, ranges_of
 from veilmeans.schemas.config import JobConfig
@@ -41,6 +41,7 @@ class TrainedModel:
     encoding: TableEncoding
     scaling: Scaling
     training_digest: str
+    data: tuple[str, ...] = ()
 
     def fields(self, job: KMeansConfig) -> tuple[ColumnEncoding, ...]:
         """The encoding of the columns of new rows."""
@@ -65,7 +66,7 @@ def read_finished_run(config: JobConfig) -> dict[str, Any]:
     """Read what a finished run has saved; raise a StorageError if it is not here."""
     file = config.run_folder.finished
     try:
-        content: dict[str, Any] = json.loads(file.read_text())
+        content: dict[str, Any] = parse_json(file.read_text())
     except FileNotFoundError:
         what, command = ("trained", "train") if config.required_kmeans.predict is None else ("finished", "predict")
         raise StorageError(f"run {config.run!r} is not {what} here: run `veilmeans {command}` first") from None
@@ -99,7 +100,8 @@ def load_model(config: JobConfig) -> TrainedModel | None:
     binding, encoding = saved["binding"], TableEncoding.from_json(saved["encoding"])
     scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
     digest = _training_digest(trained)
-    return TrainedModel(trained.run, trained.run_folder, binding, saved["iterations"], encoding, scaling, digest)
+    place = trained.run, trained.run_folder, binding, saved["iterations"]
+    return TrainedModel(*place, encoding, scaling, digest, tuple(saved.get("data", ())))
 
 
 def _check_kept_fields(config: JobConfig, saved: dict[str, Any]) -> None:
@@ -156,7 +158,8 @@ def _training_digest(place: JobConfig) -> str:
 class FinishedRun:
     """A run whose iterations are done, at one party: its job and iterations, and how to read its columns.
 
-    `encoding`: the encoding of its rows, for predictions.
+    `encoding`: the encoding of its rows, for predictions. `data`: digests of the data on which its results depend
+    (`io.ledgers.opening_ledger`).
     """
 
     config: JobConfig
@@ -166,6 +169,7 @@ class FinishedRun:
     columns: Sequence[str]
     id: str | None
     encoding: TableEncoding
+    data: tuple[str, ...] = ()
 
     def at_the_end(self) -> PartyJob:
         """The job after its last iteration, from where results are opened."""
@@ -193,6 +197,7 @@ class FinishedRun:
             "columns": ranges_of(self.columns),
             "id": self.id,
             "encoding": self.encoding.to_json(),
+            "data": self.data,
         }
         write_json(self.config.run_folder.finished, content)
 
@@ -206,7 +211,8 @@ class FinishedRun:
         job = PartyJob(steps, context, Path(saved["prepared"]), runs_in_one_call(config, steps))
         scaling = Scaling(tuple(saved["shift"]), tuple(saved["factor"]))
         encoding = TableEncoding.from_json(saved.get("encoding", {"fields": [], "means": []}))
-        return cls(config, job, saved["iterations"], scaling, from_ranges(saved["columns"]), saved["id"], encoding)
+        columns, data = from_ranges(saved["columns"]), tuple(saved.get("data", ()))
+        return cls(config, job, saved["iterations"], scaling, columns, saved["id"], encoding, data)
 
 
 def public_job(config: JobConfig) -> dict[str, Any]:

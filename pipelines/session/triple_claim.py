@@ -1,5 +1,10 @@
 """A run's part of its triple store: open the store or have it made, check it, agree with the peers on a part, claim it.
 
+  1. each party says which number is free in its store, and up to which number each peer has confirmed its claims
+  2. all claim the highest of the free numbers, in the store and in the ledger
+  3. each confirms its claim, and notes the others' confirmations: a peer that later says that a number is free which it
+     has confirmed has an old store, and is refused; from step 1 it hears so itself
+
 Where the parties make their triples themselves, a run makes the store that is missing. All must decide alike: who has
 the store says so when it begins a run, and one that has lost its own hears it when it begins to make it (`offline`).
 """
@@ -8,17 +13,21 @@ import numpy as np
 
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.exchange.handshake import completion_messages, stored_terms
+from veilmeans.io.ledgers.claim_ledger import ClaimLedger
 from veilmeans.io.storage.he_keyring import load_keyring
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, is_complete
 from veilmeans.pipelines.session.kmeans_from_config import job_digest, requested_engines, store_jobs
 from veilmeans.pipelines.session.session import farewells
 from veilmeans.schemas.address import Address
+from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import MessageKey
+from veilmeans.transforms.offline.traced_job import StoreJobs
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
 
 _STAGE = "triples"
+_FREE, _CLAIMED = 0, 1  # the shard numbers under which the two messages of a claim are sent
 
 
 def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
@@ -26,10 +35,28 @@ def open_store(config: JobConfig, iterations: int = 1) -> TripleStore:
     job_digest(config)  # fails on a mistake in the configuration before a missing store
     store = TripleStore.open(config.store_folder)
     _check_engines(config, store.manifest)
-    store.check_suffices(iterations=iterations, plan=store_jobs(config, store_engines(config, store)).digest())
-    if any("he" in chosen for chosen in store.manifest.engines):
-        load_keyring(config.store_folder, config.me)  # fails on missing keys before anything is sent
+    jobs = store_jobs(config, store_engines(config, store))
+    store.check_suffices(iterations=iterations, plan=jobs.digest())
+    store.drop_first_seed()
+    ledger_of(config, store).check()
+    _check_secrets(config, store, jobs)
     return store
+
+
+def _check_secrets(config: JobConfig, store: TripleStore, jobs: StoreJobs) -> None:
+    """Fail on missing or damaged keys and seeds of numbers that no run has claimed, before anything is sent."""
+    with_ciphers = any("he" in chosen for chosen in store.manifest.engines)
+    keyring = load_keyring(config.store_folder, config.me) if with_ciphers else None
+    each = len(jobs.numbers(1))
+    for number in jobs.numbers(store.manifest.runs)[store.next_number() * each :]:
+        store.seed_of(number)
+        if keyring is not None:
+            keyring.for_number(number)
+
+
+def ledger_of(config: JobConfig, store: TripleStore) -> ClaimLedger:
+    """The ledger of a store's claims, outside its folder."""
+    return ClaimLedger.of(config.ledger_folder, store)
 
 
 def is_missing(config: JobConfig) -> bool:
@@ -102,17 +129,59 @@ def check_claim(config: JobConfig, store: TripleStore, binding: str) -> None:
 
 def claim_triples(exchange: Exchange, config: JobConfig, store: TripleStore, binding: str) -> int:
     """Claim the lowest run number that is free at every party, before it is used."""
-    known = store.find_claim(config.run, binding)
-    if known is not None:
-        return known.number
+    known, ledger = store.find_claim(config.run, binding), ledger_of(config, store)
+    number = _agree_on_number(exchange, config, store, ledger) if known is None else known.number
+    store.claim(number, config.run, binding)
+    ledger.check()
+    _confirm(exchange, config, ledger, number)
+    return number
+
+
+def _agree_on_number(exchange: Exchange, config: JobConfig, store: TripleStore, ledger: ClaimLedger) -> int:
+    """Find the lowest number that is free at every party; refuse a store that is older than its peers remember."""
     store.check_suffices(runs=1)
-    where = Address(config.run, 0, _STAGE, 0)
-    mine = {"next": np.array([store.next_number()], np.uint64)}
-    deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), mine) for peer in config.peers])
-    numbers = [store.next_number()]
+    where, mine = Address(config.run, 0, _STAGE, _FREE), store.next_number()
+    remembered = [ledger.next_of(party) for party in config.parties]
+    sent = {"next": np.array([mine], np.uint64), "remembered": np.array(remembered, np.uint64)}
+    deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), sent) for peer in config.peers])
+    numbers = [mine]
     for peer in config.peers:
-        heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s).get("next")
-        if heard is None or heard.shape != (1,) or heard.dtype != np.uint64:
-            raise RefusedError(f"{peer} did not say which part of the store is free")
-        numbers.append(int(heard[0]))
-    return store.claim(max(numbers), config.run, binding).number
+        heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s)
+        number = int(_numbers(peer, heard, "next", 1)[0])
+        claimed_here = int(_numbers(peer, heard, "remembered", len(config.parties))[config.me.index])
+        _refuse_old(store.manifest.store, config.party, mine, peer, claimed_here)
+        _refuse_old(store.manifest.store, peer, number, config.party, ledger.next_of(peer))
+        numbers.append(number)
+    return max(numbers)
+
+
+def _numbers(peer: str, heard: Arrays, name: str, length: int) -> Array:
+    found = heard.get(name)
+    if found is None or found.shape != (length,) or found.dtype != np.uint64:
+        raise RefusedError(f"{peer} did not say which part of the store is free")
+    return found
+
+
+def _refuse_old(store: str, party: str, free: int, witness: str, remembered: int) -> None:
+    """Refuse a party whose store lacks claims that it has confirmed to another."""
+    if free < remembered:
+        raise RefusedError(
+            f"the triple store {store!r} of {party} comes from a backup: to it number {free} is free, and {witness} "
+            f"remembers that {party} has used number {remembered - 1}; masks would be used twice: make a new triple "
+            "store, under a new triples.store, at all parties"
+        )
+
+
+def _confirm(exchange: Exchange, config: JobConfig, ledger: ClaimLedger, number: int) -> None:
+    """Tell the peers that this party has claimed its number, and note that they have."""
+    where = Address(config.run, 0, _STAGE, _CLAIMED)
+    missing = [peer for peer in config.peers if not ledger.confirmed(peer, number)]
+    if not missing:
+        return
+    claimed = {"claimed": np.array([number], np.uint64)}
+    deliver_now(exchange, [Outgoing.of(MessageKey(where, config.party, peer), claimed) for peer in config.peers])
+    for peer in missing:
+        heard = get_arrays(exchange, MessageKey(where, peer, config.party), config.exchange.timeout_s)
+        if int(_numbers(peer, heard, "claimed", 1)[0]) != number:
+            raise RefusedError(f"{peer} has claimed another number of the store than {number}: use a new run id")
+        ledger.confirm(peer, number)

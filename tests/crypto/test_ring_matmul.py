@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
 
+from veilmeans.crypto import bit_loops, ring_matmul
 from veilmeans.crypto.ring import Ring
 from veilmeans.crypto.ring_matmul import matmul, sparse_matmul, sparse_matmul_transposed
 
@@ -164,3 +165,16 @@ def test_loops_are_compiled_where_no_cache_can_be_written(tmp_path: Path) -> Non
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "none")}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+@pytest.mark.parametrize(("variable", "pays"), [(None, True), ("late", True), ("never", False)])
+def test_loops_are_not_compiled_where_the_environment_forbids_it(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, pays: bool
+) -> None:
+    monkeypatch.delenv("VEILMEANS_COMPILE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("VEILMEANS_COMPILE", variable)
+    for module in (ring_matmul, bit_loops):
+        monkeypatch.setattr(module, "COMPILED_AFTER", 0)
+    assert ring_matmul.compiling_pays(ring_matmul.COMPILED_FROM) is pays
+    assert bit_loops.compiling_pays(1, bit_loops.COMPILED_FROM) is pays

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,11 +58,16 @@ def test_its_commands_lead_to_three_groups(shell: Shell) -> None:
     found = []
     for name in BOTH:
         with (shell.folder / name / "clusters.csv").open() as file:
-            found.append([row["cluster"] for row in csv.DictReader(file)])
+            found.append([(row["id"], row["cluster"]) for row in csv.DictReader(file)])
     assert found[0] == found[1]
-    with (shell.folder / "payco/data.csv").open() as file:
-        cards = [row["card"] for row in csv.DictReader(file)]
-    assert len(set(zip(cards, found[0], strict=True))) == len(set(cards)) == 3
+    with (shell.folder / "payco/week2.csv").open() as file:
+        found[0] += [(row["id"], row["cluster"]) for row in csv.DictReader(file)]
+    assert sorted(each for each, _ in found[0]) == [f"c{i:02}" for i in range(1, 16)]
+    cards: dict[str, str] = {}
+    for data in ("data.csv", "new.csv"):
+        with (shell.folder / "payco" / data).open() as file:
+            cards |= {row["id"]: row["card"] for row in csv.DictReader(file)}
+    assert len({(cards[each], cluster) for each, cluster in found[0]}) == len(set(cards.values())) == 3
 
 
 @pytest.mark.processes
@@ -70,15 +76,18 @@ def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
     configs = " ".join(f"--config {name}/config.yaml" for name in BOTH)
     at_both = [f"veilmeans train --config {name}/config.yaml" for name in BOTH]
     changes = "veilmeans config set --config payco/config.yaml"
-    shell.check([f"veilmeans config set {configs} run=second exchange.timeout_s=30"])
-    (shell.folder / "shop/storage").rename(shell.folder / "shop/lost")
+    shell.check([f"veilmeans config set {configs} run=second align.name=first exchange.timeout_s=30"])
+    storage, lost_folder = shell.folder / "shop/storage", shell.folder / "shop/lost"
+    storage.rename(lost_folder)
+    for kept in ("aligned", "runs/align-first"):
+        shutil.copytree(lost_folder / kept, storage / kept)
     (shell.folder / "payco/storage/triples/first/claims/0.json").unlink()  # as if shop had lost it before the run
     ran = shell.run(
         [
             "veilmeans train --config config.yaml",
             f"{changes} triples.store=second kmeans.rows=13 exchange.timeout_s=0.5",
             at_both[0],
-            f"{changes} kmeans.rows=12",
+            f"{changes} kmeans.rows=null",
             at_both[0],
             f"veilmeans config set {configs} triples.store=first exchange.timeout_s=30",
             *(f"{each} &" for each in at_both),
@@ -89,7 +98,7 @@ def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
             "wait",
         ]
     )
-    for number, code, sentence in ((0, 2, lost), (2, 3, rows), (4, 5, absent), (7, 4, store), (10, 4, differ)):
+    for number, code, sentence in ((0, 2, lost), (2, 2, rows), (4, 5, absent), (7, 4, store), (10, 4, differ)):
         assert (ran[number].code, shown_in(sentence, ran[number].output)) == (code, True), ran[number]
 
 

@@ -20,14 +20,14 @@ from veilmeans.pipelines.reporting.results_table import show_results, write_prof
 from veilmeans.schemas.errors import InputError
 
 A, B = NAMES[:2]
-ROWS = 41
+ROWS, LEAST = 41, 12
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     parts = tables(blobs(ROWS, 4), list("abcd"), [2], axis=1)
     reveal = {"assignments": [A], "profiles": [A, B]}
-    job = {"layout": "vertical", "clusters": 3, "max_iter": 2, "reveal": reveal}
+    job = {"layout": "vertical", "clusters": 3, "max_iter": 2, "reveal": reveal, "profile_minimum": LEAST}
     made = make_world(tmp_path_factory.mktemp("labels"), parts, job, beam={"rows_per_shard": 20})
     labelled = pq.read_table(made.data(A)).append_column("fraud", pa.array(labels(), pa.int8()))
     pq.write_table(labelled, made.data(A))
@@ -51,8 +51,11 @@ def test_the_rate_of_the_label_is_opened_to_its_owner(world: World, tmp_path: Pa
             each for each, at in zip(labels(), clusters, strict=True) if at == line["cluster"] and each is not None
         ]
         assert line["size"] == np.count_nonzero(clusters == line["cluster"])
-        assert line["known"] == len(known)
-        assert line["mean"] == (pytest.approx(np.mean(known)) if known else None)
+        assert line["known"] == (None if line["hidden"] else len(known))
+        assert line["mean"] == (None if line["hidden"] or not known else pytest.approx(np.mean(known)))
+    sizes = [line["size"] for line in lines]
+    assert all(line["hidden"] for line in lines if line["size"] < LEAST)
+    assert 0 < sum(line["hidden"] for line in lines) < len(lines), sizes
     others = pq.read_table(world.run_folder(B).profiles)
     assert set(others["column"].to_pylist()) == {"c", "d"}
     assert not any(others["label"].to_pylist())

@@ -150,8 +150,8 @@ def test_the_dealer_sees_shapes_and_names_and_never_data(tmp_path: Path) -> None
         assert terms["agreed"].keys() <= {
             "protocol version", "parties", "dealer", "beam.rows_per_shard", "beam.values_per_column_shard",
             "link.rate_mbps", "link.round_trip_ms",
-            "triples.store", "triples.runs", "triples.iterations", "triples.provider", "kmeans.rows", "kmeans.sweep",
-            "work of the job",
+            "triples.store", "triples.rows", "triples.runs", "triples.iterations", "triples.provider", "kmeans.rows",
+            "kmeans.sweep", "work of the job",
         }  # fmt: skip
         assert terms["binding"] == ""
     words = rb"\b(" + "|".join(COLUMNS).encode() + rb")\b"  # "age" is in "messages", which the report counts

@@ -36,6 +36,7 @@ from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.message import MessageKey
 from veilmeans.schemas.run_folder import OPENED, RunFolder
 from veilmeans.transforms.kmeans.plaintext_kmeans import lloyd, nearest
+from veilmeans.transforms.statistics.small_clusters import hidden_clusters
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,7 @@ class Case:
     beam: Mapping[str, Any] | None = None
     constant: bool = False
     iterations: int = ITERATIONS
+    least: int = 1
 
     @property
     def data(self) -> Real:
@@ -107,6 +109,7 @@ class Case:
             "normalise": normalise,
             "init": {"indices": [0, 1, 5]},
             "reveal": self.reveal,
+            "profile_minimum": self.least,
             **({"outliers": {"count": OUTLIERS}} if "outliers" in self.reveal else {}),
         }
 
@@ -155,6 +158,7 @@ CASES = {
         2, False, {"outliers": [A], "scores": [A, B], "explanations": [A], "profiles": [B]}, "zscore"
     ),
     "horizontal: profiles to two of three": Case(3, False, {"profiles": [A, C]}),
+    "profiles without small clusters": Case(2, True, {"profiles": [A]}, least=21),
     "horizontal: nobody": Case(2, False, {}),
     "horizontal: all to both": Case(
         2, False, {"assignments": [A, B], "centroids": [A, B], "inertia": [A, B]}, constant=True,
@@ -238,12 +242,19 @@ def check_profiles(file: str, case: Case, me: int, expected: Expected) -> None:
     assert [(line["cluster"], line["column"]) for line in lines] == [
         (cluster, case.columns[column]) for cluster in range(CLUSTERS) for column in columns
     ]
+    hidden = hidden_clusters(np.bincount(expected.labels, minlength=CLUSTERS), case.least)
+    assert hidden.any() == (case.least > 1)
+    assert [line["hidden"] for line in lines] == np.repeat(hidden, len(columns)).tolist()
     for number, line in enumerate(lines):
         column = columns[number % len(columns)]
         inside, atol = case.data[expected.labels == line["cluster"], column], expected.unit[column] * 2**-12
-        assert line["size"] == line["known"] == len(inside)
-        assert line["mean"] == pytest.approx(inside.mean(), abs=atol)
-        assert line["spread"] == pytest.approx(inside.std(), abs=atol)
+        assert line["size"] == len(inside)
+        if line["hidden"]:
+            assert (line["known"], line["mean"], line["spread"]) == (None, None, None)
+        else:
+            assert line["known"] == len(inside)
+            assert line["mean"] == pytest.approx(inside.mean(), abs=atol)
+            assert line["spread"] == pytest.approx(inside.std(), abs=atol)
         assert line["mean_of_all"] == pytest.approx(case.data[:, column].mean(), abs=atol)
         assert line["spread_of_all"] == pytest.approx(case.data[:, column].std(), abs=atol)
 
@@ -297,7 +308,7 @@ def check_messages(case: Case, world: World, config: JobConfig, reveal: RevealCo
             check_explaining(stage, arrays, named["explanations"], mine, whole, len(case.own_columns(config.me.index)))
         elif stage.startswith("reveal-profiles"):
             width = 2 * len(case.own_columns(config.me.index)) + 2
-            shapes = {"n": (CLUSTERS,), "s": (CLUSTERS, width)} if named["profiles"] else {}
+            shapes = {"n": (CLUSTERS,), "s": (CLUSTERS + 1, width)} if named["profiles"] else {}
             assert {name: array.shape for name, array in arrays.items()} == shapes
         elif stage.startswith("reveal-centroids"):
             wanted = {"mu"} if named["centroids"] else set()

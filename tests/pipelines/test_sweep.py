@@ -102,7 +102,7 @@ def test_the_plan_has_the_messages_of_each_training_and_of_the_store(
         monkeypatch.setattr(planned_ot, "OtSetup", partial(OtSetup, setup=SMALL, main=SMALL))
     world = sweep_world(
         tmp_path, dealt=dealt, init={"method": "k-means++"}, reveal={"inertia": BOTH}, sweep=[2, 3], clusters=3
-    )
+    ).altered(audit={"keep": True})
     run_in_threads(run_sweep, world.parties)
     for config in world.parties.values():
         plan = plan_sweep(config)

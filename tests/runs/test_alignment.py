@@ -21,10 +21,12 @@ from support.worlds import (
     run_in_threads,
     under_strikes,
 )
+from veilmeans.crypto.ot.psi.id_hash import IdHashes, hash_texts, hash_under_key
 from veilmeans.io.storage.run_report import RunReport
 from veilmeans.pipelines.align import describe, run_align, run_count
 from veilmeans.pipelines.session.aligned_config import Alignment, load_alignment, with_alignment
 from veilmeans.pipelines.train import run_train
+from veilmeans.schemas.arrays import Arrays, to_stream
 from veilmeans.schemas.errors import ConfigError, HandshakeError, InputError
 from veilmeans.transforms.alignment import align_passes, alignment_shape
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iteration
@@ -103,14 +105,41 @@ def test_no_common_row_ends_in_one_sentence(tmp_path: Path) -> None:
         run_train(world["shop"])  # as often as it is run, and nobody need be there
 
 
-@pytest.mark.parametrize("parties", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_clusters_are_those_of_the_joined_table(tmp_path: Path, parties: int) -> None:
-    sets = [shuffled(range(0, 80), 1), shuffled(range(20, 100), 2), shuffled(range(10, 90), 3)][:parties]
-    world = world_of(tmp_path, sets)
+@pytest.mark.parametrize(
+    ("parties", "common"), [(2, 4), (2, 200), (2, 400), pytest.param(3, 200, marks=pytest.mark.slow)]
+)
+def test_clusters_are_those_of_the_joined_table(tmp_path: Path, parties: int, common: int) -> None:
+    """1 %, half and all of 400 rows are common."""
+    sets = [shuffled(range(400), 1), shuffled(range(400 - common, 800 - common), 2), shuffled(range(800), 3)][:parties]
+    world = world_of(tmp_path, sets).altered(beam={"rows_per_shard": 150})
+    align_and_train(world)
+    assert set(aligned_ids(world, "payco")) == set.intersection(*map(set, sets))
+    check_joined(world, parties)
+
+
+def test_rows_without_an_id_or_with_one_that_is_taken_are_left_out(tmp_path: Path) -> None:
+    """Their values are far from all others: if they counted, scale and clusters would be other ones."""
+    world = world_of(tmp_path, [shuffled(range(60), 1), shuffled(range(20, 80), 2)])
+    table = pq.read_table(world.data("payco"))
+    wrong = [*table.column("id").to_pylist()[:3], None, "", " c25 "]
+    spoilt = pa.table({"id": pa.array(wrong), "x": np.full(6, 9.0), "y": np.full(6, -9.0)})
+    pq.write_table(pa.concat_tables([table, spoilt]), world.data("payco"))
+    with pytest.raises(InputError, match=r"row 64, column 'id': the id is missing, here and in all in 2 of 66 rows"):
+        run_align(world["payco"])
+    dropping = world.altered("payco", align={"missing": "drop"})
+    with pytest.raises(InputError, match=r"4 of 66 rows repeat the id of an earlier row, row 61 the first"):
+        run_align(dropping["payco"])
+    world = world.altered("payco", align={"missing": "drop", "duplicates": "first"})
+    align_and_train(world)
+    assert set(aligned_ids(world, "payco")) == set(range(20, 60))
+    check_joined(world, 2)
+
+
+def align_and_train(world: World) -> None:
+    """Align, deal a store for the rows that are common, and train."""
     run_in_threads(run_align, world.configs)
     deal_stores(World(world.folder, {name: with_alignment(config) for name, config in world.configs.items()}))
     world.train()
-    check_joined(world, parties)
 
 
 def test_a_store_for_a_capacity_comes_before_the_alignment(tmp_path: Path) -> None:
@@ -189,6 +218,38 @@ def test_counting_comes_before_matching_and_both_must_want_it(tmp_path: Path) ->
             {"payco": partial(run_count, counting["payco"]), "shop": partial(run_align, world["shop"])},
         )
     assert [each.rows for each in run_in_threads(run_align, world.configs)] == [25, 25]
+
+
+def test_a_third_party_with_a_dictionary_finds_no_id_in_the_traffic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads every message of a run, and knows all ids and even the job's key: no word of a hash is there."""
+    sent: list[bytes] = []
+    keyed: list[np.ndarray] = []
+
+    def recorded(arrays: Arrays) -> pa.Buffer:
+        sent.append(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays.values()))
+        return to_stream(arrays)
+
+    def hashed(key: bytes, hashes: IdHashes) -> IdHashes:
+        keyed.append(hash_under_key(key, hashes))
+        return keyed[-1]
+
+    monkeypatch.setattr("veilmeans.io.exchange.exchange.to_stream", recorded)
+    monkeypatch.setattr(align_passes, "hash_under_key", hashed)
+    world = world_of(tmp_path, [shuffled(range(300), 1), shuffled(range(150, 450), 2)])
+    assert [each.rows for each in run_in_threads(run_align, world.configs)] == [150, 150]
+    dictionary = np.concatenate(keyed)
+    assert len(np.unique(dictionary[:, 0])) == 450
+    texts = [f"c{each}".encode() for each in range(100, 450)]
+    plain = hash_texts(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)]))
+    words = {word for hashes in (dictionary, plain) for word in hashes.ravel().tolist()}
+    assert sum(map(len, sent)) > 50_000
+    for content in sent:
+        found = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
+        assert not words & set(found.tolist())
+    spoilt = np.frombuffer(sent[0] + bytes(-len(sent[0]) % 8) + plain[7].tobytes(), np.uint64)
+    assert words & set(spoilt.tolist())  # a hash that is sent would be found
 
 
 STRIKES = {

@@ -9,8 +9,8 @@ import pytest
 from sklearn import datasets
 from sklearn.metrics import adjusted_rand_score
 
-from support.data_sets import SHARED, normalised, shared
-from support.kmeans_in_memory import horizontal, kmeans_for, run_kmeans, vertical
+from support.data_sets import SHARED, divided, normalised, shared
+from support.kmeans_in_memory import kmeans_for, run_kmeans
 from support.lloyd_checks import TOLERANCE
 from support.parties import make_configs
 from support.worlds import changed_config
@@ -34,13 +34,6 @@ BUNDLED = {
 """Loader and k."""
 LAYOUTS = ("vertical", "horizontal")
 ITERATIONS = 10
-
-
-def divided(kind: str, n: int, d: int) -> Layout:
-    """Two parties, one with a third of the columns; or three, one with half of the rows. Two or three shards."""
-    if kind == "vertical":
-        return vertical(n, (d // 3, d - d // 3), -(-n // 2))
-    return horizontal((n // 2, n // 3, n - n // 2 - n // 3), d, n)
 
 
 def drawn_rows(layout: Layout, k: int) -> list[int]:

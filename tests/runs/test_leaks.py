@@ -167,7 +167,7 @@ def test_the_search_finds_a_planted_secret(run: ObservedRun, what: str) -> None:
 
 def test_no_party_prints_keeps_or_sends_its_own_keys(run: ObservedRun) -> None:
     for party, config in run.world.parties.items():
-        secret_files = [f"{party}.key$", f"{party}.seed$", "store/seed$"]
+        secret_files = [f"{party}.key$", f"{party}.seed$", "store/seeds/0$", "store/files.key$"]
         evidence = run.evidence(party).without(*secret_files)
         sent = [each for peer in config.online().peers for each in run.evidence(peer).files]
         assert not [where for where, data in (*evidence.files, *sent) for key in run.keys(party) if key in data]

@@ -13,9 +13,9 @@ from support.parties import NAMES, free_ports
 from support.run_results import assignment_shares, read_checkpoint
 from support.worlds import World, blobs, make_world, tables
 from veilmeans.io.exchange.connections import attach_shared, load_identity
-from veilmeans.io.storage.party_files import detach, files_at
+from veilmeans.io.files.party_files import detach, files_at
+from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.storage.run_token import make_token
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig
 
 A, B = NAMES[:2]
@@ -52,17 +52,18 @@ def train_isolated(world: World, flags: Sequence[str]) -> dict[str, Ended]:
 
 
 def shared_world(new: World, folder: Path) -> World:
-    """A copy in which A's files are in `folder`/bucket."""
+    """A copy in which A's files are in `folder`/bucket, and all of them are kept."""
     workers = {"listen": f"127.0.0.1:{free_ports(1)[0]}"}
-    world = new.copied(folder / "world").altered(A, shared=str(folder / "bucket"), workers=workers)
+    world = new.copied(folder / "world").altered(
+        A, shared=str(folder / "bucket"), workers=workers, audit={"keep": True}
+    )
     move_store(world[A])
     return world
 
 
-def secrets_of(config: JobConfig) -> list[bytes]:
+def secrets_of(new: JobConfig, config: JobConfig) -> list[bytes]:
     """Bytes that must not be found: keys and seeds, the party's values, its shares."""
-    store = config.store_folder
-    found = [read_secret(config.seed), read_secret(config.key)[40:80], bytes(files_at(store.seed).read(store.seed))]
+    found = [read_secret(config.seed), read_secret(config.key)[40:80], read_secret(new.store_folder.number_seed(0))]
     found += [np.ascontiguousarray(share).tobytes()[:24] for share in assignment_shares(config)]
     found += [array.tobytes()[:16] for array in read_checkpoint(config, ITERATIONS).values() if array.nbytes >= 16]
     rows = next(config.storage.parent.glob("data.*")).read_bytes()
@@ -81,16 +82,17 @@ def test_isolated_workers_compute_the_same_shares_and_leave_nothing_in_the_clear
             ended = train_isolated(world, flags)
         assert {name: code for name, (code, _) in ended.items()} == {A: 0, B: 0}, ended
         for name in (A, B):
-            for done in range(ITERATIONS + 1):
-                here, there = (read_checkpoint(each[name], done) for each in (local, world))
-                assert here.keys() == there.keys()
-                for what, array in here.items():
-                    np.testing.assert_array_equal(array, there[what], strict=True)
+            here, there = (read_checkpoint(each[name], ITERATIONS) for each in (local, world))
+            assert here.keys() == there.keys()
+            for what, array in here.items():
+                np.testing.assert_array_equal(array, there[what], strict=True)
+            for one, other in zip(*(assignment_shares(each[name]) for each in (local, world)), strict=True):
+                np.testing.assert_array_equal(one, other, strict=True)
             assert local.run_folder(name).assignments.read_bytes() == world.run_folder(name).assignments.read_bytes()
         objects = [file for file in (tmp_path / "bucket").rglob("*") if file.is_file()]
-        assert len(objects) > 20
+        assert len(objects) > 10
         assert not [file for file in objects if "scratch" in file.parts]
-        secrets = secrets_of(world[A])
+        secrets = secrets_of(new[A], world[A])
         assert len(secrets) > 5
         for file in objects:
             content = file.read_bytes()

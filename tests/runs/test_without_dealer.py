@@ -27,8 +27,8 @@ from support.worlds import (
     under_strikes,
 )
 from veilmeans.io.exchange.exchange import HANDSHAKE
+from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.storage.run_report import RunReport
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.offline import run_offline
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
@@ -135,7 +135,7 @@ def test_two_commands_at_two_parties_make_a_store_and_use_it(tmp_path: Path) -> 
     assert_all_succeeded(run_all("offline", world.configs, tmp_path))
     for config in world.configs.values():
         assert not config.store_folder.making.path.exists()
-        assert file_mode(config.store_folder.seed) == 0o600
+        assert file_mode(config.store_folder.number_seed(0)) == 0o600
     check_reports(world)
     assert_all_succeeded(run_all("train", world.configs, tmp_path))
     assert clusters(world)[0] == lloyd()[0]
@@ -212,7 +212,7 @@ def test_a_session_is_repeated_byte_by_byte_only_if_both_have_their_secrets(tmp_
     one, other = (offline_transcripts(world) for world in fresh)
     assert equal_arrays(one["shop"], other["shop"]) == {"contribution"}
     assert equal_arrays(one["payco"], other["payco"]) == set()
-    assert len({read_secret(world[name].store_folder.seed) for world in fresh for name in BOTH}) == 4
+    assert len({read_secret(world[name].store_folder.file_key) for world in fresh for name in BOTH}) == 4
     first, again = (offline_transcripts(world) for world in same)
     for name in BOTH:
         assert equal_arrays(first[name], again[name]) == {

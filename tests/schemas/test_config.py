@@ -92,7 +92,7 @@ def test_a_party_without_data_is_refused_where_data_are_needed(tmp_path: Path) -
 def test_a_store_serves_one_run_of_the_job_by_default(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, gateway()))
     assert config.required_triples.model_dump() == {
-        "store": "october", "runs": 1, "iterations": None, "rows": None, "provider": None,
+        "store": "october", "runs": 1, "iterations": None, "rows": None, "provider": None, "ledger": None,
     }  # fmt: skip
     assert store_iterations(config) == 10
     assert store_iterations(load_config(written(tmp_path, changed(gateway(), kmeans__max_iter=3)))) == 3

@@ -71,13 +71,16 @@ MARKS = {
     "audit": "",
     "audit.keep": "",
     "triples": "",
+    "openings": "",
+    "openings.limit": f"{RUNS} reveal unbound",
+    "triples.ledger": "path",
     "triples.store": RUNS,
     "triples.runs": "offline",
     "triples.iterations": "offline",
     "triples.rows": "offline train predict",
     "triples.provider": "offline train predict",
     "align": "",
-    "align.name": "",
+    "align.name": "align",
     "align.reveal": "align",
     "align.case": "align",
     "align.duplicates": "",
@@ -123,6 +126,7 @@ MARKS = {
     "kmeans.drop_bits": RUNS,
     "kmeans.assignment": RUNS,
     "kmeans.outliers": "",
+    "kmeans.profile_minimum": "train",
     "kmeans.outliers.count": RUNS,
     "kmeans.outliers.fraction": RUNS,
     "kmeans.outliers.during_training": "train",
@@ -210,13 +214,14 @@ def test_fields_are_compared_in_the_handshakes_of_their_commands() -> None:
     link = {"link.rate_mbps", "link.round_trip_ms"}
     store = {f"triples.{each}" for each in ("runs", "iterations", "rows", "provider")}
     assert names["offline"] == always | link | store | {"kmeans.sweep"}
-    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns", "contributions")}
+    policy = {f"kmeans.reveal.{name}" for name in (*REVEALED, "columns", "contributions")} | {"openings.limit"}
     assert names["reveal"] == always | {"run"} | policy
     assert names["train"] - names["predict"] == {
         "kmeans.sweep",
         "kmeans.max_iter",
         "kmeans.tol",
         "kmeans.starts",
+        "kmeans.profile_minimum",
         "kmeans.final_assignment",
     } | {f"kmeans.init.{name}" for name in ("method", "seed", "indices")}
     assert always | link | policy | {"triples.store", "kmeans.rows", "kmeans.cipher.bits"} < names["predict"]

@@ -104,6 +104,7 @@ def with_ids(ids: Callable[[list[int]], Sequence[int]]) -> Callable[[pa.Table], 
 def change_manifest(world: World, party: str, **fields: Any) -> None:
     """Change the manifest of the party's store."""
     store = TripleStore.open(world[party].store_folder)
+    store.folder.manifest.unlink()
     replace(store, manifest=replace(store.manifest, **fields)).complete()
 
 

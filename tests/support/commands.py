@@ -19,7 +19,7 @@ import yaml
 
 from support.fault_injection import PATIENCE, exit_code, start_process
 from support.parties import free_ports, write_config
-from veilmeans.io.exchange.message_log import MessageLog
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.message import Header, MessageKey
 

@@ -39,7 +39,7 @@ from veilmeans.io.exchange.exchange import Exchange, Outgoing
 from veilmeans.io.exchange.flight_exchange import Endpoint, FlightExchange
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA
 from veilmeans.io.exchange.inbox import SmallMessage
-from veilmeans.io.exchange.message_log import MessageLog
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.io.storage.scratch import VALUE, Scratch
 from veilmeans.io.storage.triple_store import StoreRun
 from veilmeans.schemas.address import Address

@@ -33,7 +33,7 @@ def check_against_lloyd(kmeans: KMeansSteps, rows: Real, start: Real, iterations
         after = lloyd_with(kmeans, rows, before, secure, iteration)
         np.testing.assert_allclose(iteration.centroids, after, rtol=0, atol=TOLERANCE)
         if iteration.final_labels is not None:
-            assert_near_ties_only(kmeans, rows, iteration.centroids, iteration.final_labels)
+            assert_near_ties_only(kmeans.last, rows, iteration.centroids, iteration.final_labels)
         np.testing.assert_array_equal(iteration.counts, np.bincount(iteration.labels, minlength=kmeans.k))
         assert_inertia(rows, after, iteration)
         before, secure = after, iteration.centroids

@@ -28,6 +28,7 @@ from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.checkpoints import Checkpoints
 from veilmeans.io.storage.encoded_shards import complete_folders, load_encoded_data, read_rows
 from veilmeans.io.storage.scratch import Scratch
+from veilmeans.io.storage.triple_store import TripleStore
 from veilmeans.pipelines.session.kmeans_from_config import kmeans_steps
 from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.kmeans_config import REVEALED
@@ -109,7 +110,7 @@ def _train_and_keep_everything(file: Path, log: Path) -> None:
 
 DROPPING = (
     (MessageStore, "drop_messages"), (FileExchange, "drop_messages"), (Checkpoints, "drop"), (Scratch, "drop"),
-    (Scratch, "clear"),
+    (Scratch, "clear"), (Checkpoints, "drop_all_but"), (Checkpoints, "drop_old"), (TripleStore, "forget"),
 )  # fmt: skip
 
 
@@ -169,7 +170,7 @@ class ObservedRun:
         others = [name for name in self.parties if name not in parties]
         theirs = [form for name in others for form in related_forms(self.values(name))]
         own = [form for name in parties for form in related_forms(self.values(name))]
-        public = np.array([0, 1, 2, 1 << 20, 1 << 21], np.uint64)
+        public = np.array([0, 1, 2, 1 << 20, 1 << 21, *self._rows_of_shards()], np.uint64)
         known = np.concatenate([*own, *self._own_seed_norms(parties), public, -public])
         words = np.setdiff1d(np.concatenate([*theirs, *self.intermediates()]), known)
         reals = np.concatenate([self.raw(name).reshape(-1) for name in others])
@@ -181,6 +182,10 @@ class ObservedRun:
         texts = [text for name in others for text in self._texts(name)]
         return Secrets(words, reals, [label for labels in self.labels() for label in labels], texts)
 
+    def _rows_of_shards(self) -> list[int]:
+        """The number of rows of each row shard: public, and part of a shard's state."""
+        return [each.shape.rows for each in data_layout(self.world[NAMES[0]]).row_shards()]
+
     def _texts(self, party: str) -> Iterator[bytes]:
         """Names of a party's own columns, the path of its data, and its keys."""
         yield f"{party}/data.parquet".encode()
@@ -191,7 +196,7 @@ class ObservedRun:
     def keys(self, party: str) -> Iterator[bytes]:
         """Parts of a party's secret files, as bytes and in hexadecimal."""
         config = self.world[party]
-        for file in (config.seed, config.store_folder.seed, config.key):
+        for file in (config.seed, config.store_folder.file_key, config.key):
             content = file.read_bytes()
             middle = content[len(content) // 2 :][:24]
             yield from (middle, middle.hex().encode())
@@ -245,7 +250,7 @@ class ObservedRun:
 
     def _intermediates(self) -> Iterator[Array]:
         x = self.rows()
-        starts = np.cumsum([0, *(each.shape.rows for each in data_layout(self.world[NAMES[0]]).row_shards())])
+        starts = np.cumsum([0, *self._rows_of_shards()])
         for iterations in range(ITERATIONS + 1):
             mu = self.opened("mu", iterations)
             yield from (*related_forms(mu), norms(mu))

@@ -17,9 +17,9 @@ from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
 from veilmeans.io.exchange.file_exchange import FileExchange
 from veilmeans.io.exchange.inbox import MessageStore
-from veilmeans.io.exchange.message_log import MessageLog
+from veilmeans.io.files.secret_files import read_secret
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.io.storage.checkpoints import Checkpoints, assignments, centroids, scores, seed_weights
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.pipelines.session.kmeans_from_config import layout_of
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, from_stream

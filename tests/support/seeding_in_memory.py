@@ -1,4 +1,4 @@
-"""k-means++ with all parties in step, from a given first row."""
+"""k-means++ with all parties in step, from a given first row, and in the clear with the same random numbers."""
 
 from dataclasses import replace
 from functools import partial, reduce
@@ -54,3 +54,32 @@ def _drawn_numbers(run: InStepExecutor, times: int) -> list[float]:
         bits = reduce(np.bitwise_xor, own) & ring.DTYPE(1)
         numbers.append(float(np.ldexp(bits.astype(np.float64), np.arange(DRAWN_BITS)).sum()) / 2**DRAWN_BITS)
     return numbers
+
+
+def chosen_in_the_clear(rows: Real, first: int, numbers: list[float]) -> list[tuple[int, float]]:
+    """Each chosen row, and how far the limit is from the next prefix sum."""
+    weights, chosen = np.full(len(rows), np.inf), [(first, np.inf)]
+    for number in numbers:
+        weights = np.minimum(weights, ((rows - rows[chosen[-1][0]]) ** 2).sum(axis=1))
+        up_to = np.cumsum(weights)
+        limit = number * up_to[-1]
+        row = min(int(np.searchsorted(up_to, limit, side="right")), len(rows) - 1)
+        chosen.append((row, float(np.abs(up_to - limit).min())))
+    return chosen
+
+
+def check_seeds(kmeans: KMeansSteps, rows: Real, first: int = 7) -> list[int]:
+    """Compare the choices, up to one whose limit is within the rounding of all weights; return the chosen rows."""
+    assert kmeans.seeding is not None
+    rows = fixed.decode(fixed.encode(rows))
+    centroids, numbers = run_seeding(kmeans, rows, first)
+    rounding = 2 * len(rows) * 2.0 ** (kmeans.seeding.shift - 2 * fixed.FRACTION_BITS)
+    same = []
+    for centroid in centroids:
+        assert (rows == centroid).all(axis=1).any(), "every centroid is a row, to the last bit"
+    for centroid, (row, margin) in zip(centroids, chosen_in_the_clear(rows, first, numbers), strict=True):
+        if margin <= rounding:
+            break
+        np.testing.assert_array_equal(centroid, rows[row])
+        same.append(row)
+    return same

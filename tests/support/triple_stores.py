@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from veilmeans.io.ledgers.claim_ledger import ClaimLedger
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
+from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.run_folder import StoreFolder
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 
@@ -14,6 +16,12 @@ def make_store(folder: StoreFolder, manifest: Manifest = MANIFEST) -> TripleStor
     """Make a store that can be opened."""
     store = TripleStore.create(folder, manifest, SEED)
     store.complete()
+    return store
+
+
+def begin_ledger(config: JobConfig, store: TripleStore) -> TripleStore:
+    """Begin the ledger of a party's store."""
+    ClaimLedger.of(config.ledger_folder, store).begin()
     return store
 
 

@@ -23,6 +23,7 @@ from support.commands import CommandProcess, Ended, Strike, merged, start_comman
 from support.fault_injection import exit_code
 from support.parties import NAMES, free_ports, in_parallel, make_configs
 from veilmeans.crypto import prg
+from veilmeans.io.ledgers.claim_ledger import ClaimLedger
 from veilmeans.io.storage.triple_store import Manifest, TripleStore
 from veilmeans.pipelines.offline import manifest_of, run_offline
 from veilmeans.pipelines.session.kmeans_from_config import requested_engines, store_iterations, store_jobs, traced_job
@@ -198,8 +199,9 @@ def deal_directly(configs: Mapping[str, JobConfig], secret: bytes = b"dealer") -
         dealt = deal_corrections(seeds, manifest.store, number, where, needs)
         for party, store in enumerate(stores):
             store.write_corrections(number, iteration, shard, dealt.get(party, {}))
-    for store in stores:
-        store.complete()
+    for config, store in zip(configs.values(), stores, strict=True):
+        ClaimLedger.of(config.ledger_folder, store).begin()
+        store.complete(jobs.numbers(manifest.runs))
 
 
 def draw_secrets(config: JobConfig) -> None:

@@ -15,10 +15,10 @@ from veilmeans.crypto.pairwise_encryption import PairwiseCipher
 from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, read_arrays
-from veilmeans.io.storage.atomic_files import make_private_folder, map_arrays, write_arrays
+from veilmeans.io.files.atomic_files import make_private_folder, map_arrays, write_arrays
+from veilmeans.io.files.secret_files import read_secret, write_secret
 from veilmeans.io.storage.id_records import IdRecordWriter, all_parts, read_records
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.exchange.transcript import Transcript
-from veilmeans.io.storage.atomic_files import read_json, write_json
+from veilmeans.io.files.atomic_files import read_json, write_json
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from veilmeans.io.exchange.exchange import Outgoing
-from veilmeans.io.exchange.transcript import KeptMessages, Line, Transcript
+from veilmeans.io.messages.transcript import KeptMessages, Line, Transcript
 from veilmeans.io.storage.checkpoints import Checkpoints
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.errors import RefusedError, StorageError

@@ -1,6 +1,6 @@
 """Signed statements: what a party says that it has sent and received in a run, for its peers and for an audit.
 
-A statement has, for each peer, the links of the chain of all messages between the two (`io.exchange.transcript`), which
+A statement has, for each peer, the links of the chain of all messages between the two (`io.messages.transcript`), which
 begin with the terms of their handshake, and so with the digests to which each has bound its data and its seed. It is
 signed with the key of the party's certificate, sent with the farewell, and kept by all.
 """
@@ -15,8 +15,8 @@ import numpy as np
 
 from veilmeans.crypto.certificates import is_signed_by, sign
 from veilmeans.io.exchange.connections import load_identity
-from veilmeans.io.exchange.transcript import Link, Transcript, first_different_link, terms_digest
-from veilmeans.io.storage.atomic_files import read_json, write_json
+from veilmeans.io.files.atomic_files import read_json, write_json
+from veilmeans.io.messages.transcript import Link, Transcript, first_different_link, terms_digest
 from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import RefusedError, StorageError
@@ -44,7 +44,10 @@ class SignedStatement:
     def of_message(cls, peer: str, arrays: Arrays) -> "SignedStatement":
         if any(name not in arrays or arrays[name].dtype != np.uint8 for name in (_CONTENT, _SIGNATURE)):
             raise RefusedError(f"the farewell of {peer} has no transcript: does it run another veilmeans?")
-        return cls(arrays[_CONTENT].tobytes(), arrays[_SIGNATURE].tobytes())
+        content = arrays[_CONTENT].tobytes()
+        if not content.isascii():  # JSON as `own_statement` writes it, which `write` keeps as text
+            raise RefusedError(f"the transcript of {peer} cannot be read: does it run another veilmeans?")
+        return cls(content, arrays[_SIGNATURE].tobytes())
 
     def write(self, file: Path) -> None:
         write_json(file, {_CONTENT: self.content.decode(), _SIGNATURE: self.signature.hex()})

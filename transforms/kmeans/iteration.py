@@ -7,7 +7,7 @@
                                                                               refine ─┘
     [once           start-norms ─▶ start-choose ─▶ start-take, start-counts]               (the best of several starts)
     once            [encrypt ─▶] distance ─▶ assign ─▶ outliers ─▶ explain   (to the last centroids, as in a prediction)
-                                                    ─▶ profile
+                                                    ─▶ profile ─▶ [profile-hide]
                                  norms ─▶ inertia
 
     explain         explain ─▶ explain-clusters ─▶ explain-centroids
@@ -215,7 +215,10 @@ def explain_outliers(explanations: Explanations, steps: KMeansSteps, run: Execut
 def profile_clusters(profiles: Profiles, steps: KMeansSteps, run: Executor[S], assigned: S) -> S:
     """Sum the rows of each final cluster, in the columns of those who get profiles, on shares."""
     rows = run.rounds(steps.profile(profiles), run.load(state.PROFILE_OPERANDS, assigned))
-    return run.keep(state.KEEP_PROFILE, run.total(Over.ONE, only(SIZES, SUMS), rows))
+    sums = run.total(Over.ONE, only(SIZES, SUMS), rows)
+    if steps.small_clusters is not None:
+        sums = run.rounds(steps.hide(steps.small_clusters), sums)
+    return run.keep(state.KEEP_PROFILE, sums)
 
 
 def find_outliers(outliers: Outliers, steps: KMeansSteps, run: Executor[S], scored: S) -> S:

@@ -166,7 +166,7 @@ def profile_operands(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 def profile(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     """Shares of sizes and sums; what is sent is the same whoever else gets profiles."""
     parties = tuple(range(steps.layout.parties))
-    sums = ((steps.k, Profiles(steps.layout, steps.k, parties, 0).width), "uint64")
+    sums = ((steps.k + 1, Profiles(steps.layout, steps.k, parties, 0).width), "uint64")
     return [{SIZES: ((steps.k,), "uint64"), SUMS: sums, RECIPIENTS: np.array(parties)}] * len(parties)
 
 

@@ -23,6 +23,7 @@ from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.statistics.profiles import Profiles
+from veilmeans.transforms.statistics.small_clusters import SmallClusters
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,11 @@ class KMeansSteps:
     """The public parameters of one job, known to all parties and the dealer, and the steps that follow from them.
 
     `predicts`: rows are only assigned. `seeding`: the first centroids are chosen by k-means++. `final_assignment`: rows
-    are assigned once more after the last iteration. `prefix`: of the steps' names, where one runs in iterations and
-    after them (`last`). `starts`: their iterations run in the same messages, and the best is chosen after the last one;
-    `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps or of a prediction;
-    `outliers`: how they are found there; `explanations`: how they are explained. `profiles`: of the final clusters.
+    are assigned once more after the last iteration, as `last_assignment` says. `prefix`: of the steps' names, where one
+    runs in iterations and after them (`last`). `starts`: their iterations run in the same messages, and the best is
+    chosen after the last one; `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps
+    or of a prediction; `outliers`: how they are found there; `explanations`: how they are explained. `profiles`: of the
+    final clusters.
     """
 
     layout: Layout
@@ -48,6 +50,7 @@ class KMeansSteps:
     prefix: str = ""
     starts: int = 1
     last_engines: EngineParameters | None = None
+    last_assignment: Argmin | None = None
     scores: bool = False
     outliers: Outliers | None = None
     explanations: Explanations | None = None
@@ -62,7 +65,8 @@ class KMeansSteps:
     def last(self) -> "KMeansSteps":
         """The steps after the last iteration, under names of their own."""
         update, engines = replace(self.centroid_update, tol=0), self.last_engines or self.engines
-        return replace(self, prefix="last-", centroid_update=update, starts=1, engines=engines)
+        assignment = self.last_assignment or self.assignment
+        return replace(self, prefix="last-", assignment=assignment, centroid_update=update, starts=1, engines=engines)
 
     def _named(self, protocol: Protocol) -> Protocol:
         return protocol.named(f"{self.prefix}{protocol.name}")
@@ -156,6 +160,16 @@ class KMeansSteps:
 
     def profile(self, profiles: Profiles) -> Step:
         return Step(self._named(profiles.rows()), "⟨n⟩, ⟨CᵀP⟩, P: values, squares and labels of those who get profiles")
+
+    @property
+    def small_clusters(self) -> SmallClusters | None:
+        """The clusters whose sums are not opened in profiles, if they may be fewer than all."""
+        if self.profiles is None or self.k == 1 or self.profiles.least == 1:
+            return None
+        return SmallClusters(self.k, self.profiles.least, self.centroid_update.count_bits)
+
+    def hide(self, small: SmallClusters) -> Step:
+        return Step(self._named(small.hide(self.layout.parties)), "⟨CᵀP⟩, 0 of clusters with few rows")
 
     @property
     def update(self) -> Step:

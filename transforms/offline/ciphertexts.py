@@ -49,13 +49,13 @@ class MakeCiphertexts:
         yield shard
 
     def _make(self, number: int, iteration: int, shard: int, count: CountStage) -> dict[str, Array]:
-        ciphertexts: dict[str, Array] = {}
+        ciphertexts, keyring = dict[str, Array](), self.keyring.for_number(number)
         for stage, needs in self.plan.of(number).ciphertext_needs(shard, iteration).items():
             address = store_address(self.manifest.store, number, Address("", iteration, stage, shard))
             for need in needs:
                 if need.maker == self.config.me.index:
                     start = time.perf_counter()
-                    made = make_ciphertexts(need, self.keyring, address, cipher_processes(self.config))
+                    made = make_ciphertexts(need, keyring, address, cipher_processes(self.config))
                     ciphertexts[correction_name(stage, need.label)] = made
                     count(stage, StageMetrics(computed=time.perf_counter() - start, ciphertexts=need.count))
         return ciphertexts

@@ -17,8 +17,9 @@ from veilmeans.crypto.correlations import CorrelationPart, compute_corrections
 from veilmeans.crypto.prg import SEED_SIZE, derive
 from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
-from veilmeans.io.storage.party_files import files_at
-from veilmeans.io.storage.secret_files import read_secret, write_secret
+from veilmeans.io.files.party_files import files_at
+from veilmeans.io.files.secret_files import read_secret, write_secret
+from veilmeans.io.storage.number_seeds import derive_number_seed
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, stage_of, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays
@@ -104,6 +105,7 @@ def deal_corrections(
 ) -> dict[int, dict[str, Array]]:
     """Compute party -> name -> correction, for all stages of the shard and iteration of `where`."""
     dealt: dict[int, dict[str, Array]] = {}
+    seeds = [derive_number_seed(seed, number) for seed in seeds]
     for stage, stage_needs in needs.items():
         address = store_address(store, number, Address(where.run, where.iteration, stage, where.shard))
         for need in stage_needs:

@@ -29,10 +29,10 @@ from veilmeans.crypto.ot.ot_session import NONCE_SIZE
 from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange
-from veilmeans.io.storage.atomic_files import make_private_folder
-from veilmeans.io.storage.party_files import files_at, read_file_arrays, write_file_arrays
+from veilmeans.io.files.atomic_files import make_private_folder
+from veilmeans.io.files.party_files import files_at, read_file_arrays, write_file_arrays
+from veilmeans.io.files.secret_files import read_secret, write_secret
 from veilmeans.io.storage.scratch import Scratch
-from veilmeans.io.storage.secret_files import read_secret, write_secret
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore, store_address
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Array, Arrays, payload_size

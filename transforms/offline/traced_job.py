@@ -76,6 +76,9 @@ class StoreJobs(Protocol):
     def of(self, number: int) -> "TracedJob":
         """The job whose correlations the store has under a number."""
 
+    def numbers(self, runs: int) -> range:
+        """All numbers of a store for so many runs."""
+
     def places(self, runs: int, iterations: int) -> list[StoreShard]:
         """All places of a store for so many runs, each of so many iterations."""
 
@@ -105,9 +108,13 @@ class TracedJob:
         del number
         return self
 
+    def numbers(self, runs: int) -> range:
+        """All numbers of a store for so many runs: one for each."""
+        return range(runs)
+
     def places(self, runs: int, iterations: int) -> list[StoreShard]:
         """All places of a store for so many runs, each of so many iterations."""
-        return list(product(range(runs), self.store_iterations(iterations), range(self.store_shards)))
+        return list(product(self.numbers(runs), self.store_iterations(iterations), range(self.store_shards)))
 
     def shapes(self, over: Over) -> tuple[ShardShape, ...]:
         return {Over.ROWS: self.row_shapes, Over.COLUMNS: self.column_shapes, Over.ONE: (ShardShape(self.rows),)}[over]
@@ -180,10 +187,13 @@ class SweptJobs:
         """The job whose correlations the store has under a number."""
         return self.jobs[number % len(self.jobs)]
 
+    def numbers(self, runs: int) -> range:
+        """All numbers of a store for so many sweeps: one for each job of each sweep."""
+        return range(runs * len(self.jobs))
+
     def places(self, runs: int, iterations: int) -> list[StoreShard]:
         """All places of a store for so many sweeps, each of so many iterations of each job."""
-        numbers = range(runs * len(self.jobs))
-        by_number = ((number, self.of(number).places(1, iterations)) for number in numbers)
+        by_number = ((number, self.of(number).places(1, iterations)) for number in self.numbers(runs))
         return [(number, iteration, shard) for number, places in by_number for _, iteration, shard in places]
 
     def digest(self) -> str:

@@ -13,13 +13,15 @@ from veilmeans.io.sources.scaling import Scaling
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.transforms.rounds.protocol import require
 from veilmeans.transforms.statistics.profiles import SIZES, SUMS
+from veilmeans.transforms.statistics.small_clusters import hidden_clusters
 
 
 @dataclass(frozen=True)
 class Summary:
     """Sizes, means and spreads of each cluster in normalised units, and in the last line those of all rows.
 
-    `known`, `positive`: how many rows have a label, and how many the label 1. NaN: of no rows.
+    `known`, `positive`: how many rows have a label, and how many the label 1. NaN: of no rows, or hidden.
+    `hidden`: clusters whose sums are not opened, because too few rows are in them.
     """
 
     sizes: NDArray[np.int64]
@@ -27,6 +29,7 @@ class Summary:
     spreads: Real
     known: NDArray[np.int64]
     positive: NDArray[np.int64]
+    hidden: NDArray[np.bool_]
 
     def possible(self, rows: int) -> bool:
         """Return whether so many rows can have these sizes and labels."""
@@ -40,19 +43,18 @@ class Summary:
         return rates, np.sqrt(rates * (1 - rates))
 
 
-def summarise(opened: Arrays, square_bits: int) -> Summary:
-    """Turn opened sizes and sums into means and spreads."""
-    sizes, sums = (_with_total(require(opened, name)) for name in (SIZES, SUMS))
+def summarise(opened: Arrays, square_bits: int, least: int) -> Summary:
+    """Turn opened sizes and sums into means and spreads; sums of clusters with fewer than `least` rows are hidden."""
+    sizes, sums = require(opened, SIZES), require(opened, SUMS)
+    hidden = hidden_clusters(ring.decode(sizes), least)
+    sizes = np.append(sizes, sizes.sum(dtype=ring.DTYPE))
     d = sums.shape[1] // 2 - 1
-    means = _mean(fixed.decode(sums[:, :d]), ring.decode(sizes)[:, None])
-    squares = _mean(np.ldexp(ring.decode(sums[:, d : 2 * d]).astype(float), -square_bits), ring.decode(sizes)[:, None])
+    summed = np.where([*hidden, False], 0, ring.decode(sizes))[:, None]
+    means = _mean(fixed.decode(sums[:, :d]), summed)
+    squares = _mean(np.ldexp(ring.decode(sums[:, d : 2 * d]).astype(float), -square_bits), summed)
     spreads = np.sqrt(np.maximum(squares - means**2, 0.0))
     known, positive = ring.decode(sums[:, 2 * d :]).T
-    return Summary(ring.decode(sizes), means, spreads, known, positive)
-
-
-def _with_total(values: ring.Ring) -> ring.Ring:
-    return np.concatenate([values, values.sum(axis=0, keepdims=True, dtype=ring.DTYPE)])
+    return Summary(ring.decode(sizes), means, spreads, known, positive, hidden)
 
 
 def _mean(sums: Real, counts: NDArray[np.int64]) -> Real:
@@ -78,9 +80,10 @@ def list_profiles(summary: Summary, columns: Sequence[str], scaling: Scaling, la
         {
             "cluster": np.repeat(np.arange(k, dtype=np.int32), width),
             "size": np.repeat(summary.sizes[:-1], width),
+            "hidden": np.repeat(summary.hidden, width),
             "column": pa.array(names * k, pa.string()),
             "label": np.tile(np.arange(width) < width - len(columns), k),
-            "known": known[:-1].reshape(-1),
+            "known": pa.array(known[:-1].reshape(-1), mask=np.repeat(summary.hidden, width)),
             **{
                 name: pa.array(values.reshape(-1), pa.float64(), from_pandas=True)
                 for name, values in {

@@ -1,7 +1,7 @@
 """Rec of profiles: to each party that the reveal policy names the clusters' sizes and the sums of its own columns.
 
-One element: SIZES (k), SUMS (k × width) and RECIPIENTS, for whom the sums are, in; at a recipient the same SIZES and
-SUMS (k × its columns), opened, out. Others learn nothing.
+One element: SIZES (k), SUMS (k + 1 × width; the last line is of all rows) and RECIPIENTS, for whom the sums are, in; at
+a recipient the same SIZES and SUMS (k + 1 × its columns), opened, out. Others learn nothing.
 """
 
 from functools import partial

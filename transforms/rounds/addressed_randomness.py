@@ -59,7 +59,8 @@ class AddressedRandomness:
     def he(self) -> HEOperations:
         if self.triples is None or self.he_context is None:
             raise ValueError(f"stage {self.address.stage} needs ciphertexts, and no keys were given")
-        keyring, tables, processes = self.he_context.keyring, self.he_context.tables, self.he_context.processes
+        keyring = self.he_context.keyring.for_number(self.triples.number)
+        tables, processes = self.he_context.tables, self.he_context.processes
         store_address = self.triples.at(self.address)
         take = self._take_ciphertexts
         return HEOperations(keyring, tables, self.address.iteration, store_address, take, processes)

@@ -33,7 +33,7 @@ from veilmeans.transforms.rounds.shard_coder import ShardCoder
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage
 
 beam.coders.registry.register_coder(Shard, ShardCoder)
-_DELIVERY_BYTES = 32 << 20  # messages are delivered when this much has gathered, and at the end of each bundle
+_DELIVERY_BYTES = 4 << 20  # messages are delivered when this much has gathered, and at the end of each bundle
 
 
 @dataclass(frozen=True)

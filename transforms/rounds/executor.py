@@ -278,7 +278,7 @@ def _run_round(
     outgoing: list[Outgoing] = []
     for (stage, states), costs in zip(running, metrics, strict=True):
         for shard, state in states.items():
-            states[shard], messages = send(context, stage, shard, state, costs)
+            states[shard], messages = send(context, stage, shard, state, costs, receives_here=True)
             outgoing += messages
     deliver(context, outgoing, metrics[0])
     for (stage, states), costs in zip(running, metrics, strict=True):

@@ -15,8 +15,8 @@ from veilmeans.crypto import prg
 from veilmeans.crypto.he.scheme import Ciphertexts
 from veilmeans.io.exchange.connections import attach_shared, open_exchange, run_seed, transcript_of
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, read_arrays
-from veilmeans.io.exchange.transcript import TranscriptWriter
 from veilmeans.io.exchange.worker_gateway import WorkerTranscript
+from veilmeans.io.messages.transcript import TranscriptWriter
 from veilmeans.io.storage.checkpoints import Checkpoints, encrypted
 from veilmeans.io.storage.he_keyring import has_keys, load_keyring
 from veilmeans.io.storage.scratch import Scratch
@@ -69,7 +69,7 @@ class OpenPartyContext:
         )
 
     def keep_expansions(self, randomness: AddressedRandomness) -> None:
-        """Keep small shares that a send has expanded: its receive, if it runs here, need not expand them again."""
+        """Keep small shares that a send has expanded: its receive need not expand them again."""
         if len(self.expansions) >= _MOST_EXPANSIONS:
             self.expansions.clear()
         self.expansions[randomness.address] = randomness.small_expansions(_SMALL_EXPANSION)
@@ -185,13 +185,24 @@ def _encrypted_centroids(checkpoints: Checkpoints, iteration: int, peer: int) ->
 
 
 def send(
-    context: OpenPartyContext, stage: Stage, shard: int, state: Arrays, metrics: StageMetrics
+    context: OpenPartyContext,
+    stage: Stage,
+    shard: int,
+    state: Arrays,
+    metrics: StageMetrics,
+    *,
+    receives_here: bool = False,
 ) -> tuple[Arrays, list[Outgoing]]:
-    """Run the first half of a round for one shard; return the state and the messages to deliver."""
+    """Run the first half of a round for one shard; return the state and the messages to deliver.
+
+    `receives_here`: the same context soon runs the second half. A stage of a pipeline has a context of its own, which
+    does not, and what it kept would stay until the pipeline ends.
+    """
     start = time.perf_counter()
     randomness = context.randomness(stage, shard)
     sent = stage.round.send(context.party, state, randomness)
-    context.keep_expansions(randomness)
+    if receives_here:
+        context.keep_expansions(randomness)
     messages = context.outgoing(stage, shard, sent)
     context.record_sent(stage, messages)
     metrics.computed += time.perf_counter() - start

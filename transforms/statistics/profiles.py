@@ -13,7 +13,8 @@ each recipient, of which only its own are not 0; the sums of all rows are opened
 All k columns are multiplied. If the last cluster's sums were those of all rows less the others, a party's shares of all
 clusters would add up to its own rows' sum, and three parties would open that.
 
-State over rows: "c", "x" (P), "shape" (that of P) in; SIZES (k) and SUMS (k × width) out, to be added over the shards.
+State over rows: "c", "x" (P), "shape" (that of P) in; SIZES (k) and SUMS (k + 1 lines × width, the last of all rows)
+out, to be added over the shards. Sums of small clusters are then hidden (`statistics.small_clusters`).
 """
 
 from dataclasses import dataclass
@@ -39,12 +40,16 @@ _LABELS = 2  # columns of a label: known, and known to be 1
 
 @dataclass(frozen=True)
 class Profiles:
-    """The public parameters: who gets profiles, ascending, and the fractional bits of squares."""
+    """The public parameters: who gets profiles, ascending, and the fractional bits of squares.
+
+    `least`: sums of clusters with fewer rows are hidden; 1: none are.
+    """
 
     layout: Layout
     k: int
     recipients: tuple[int, ...]
     square_bits: int
+    least: int = 1
 
     def shape(self, shard: ShardShape) -> ShardShape:
         """The shape of P in a row shard."""
@@ -109,6 +114,6 @@ def _set_clusters(k: int, party: Party, state: Arrays) -> Arrays:
 
 
 def _join_sums(party: Party, state: Arrays) -> Arrays:
-    """Put the owners' columns side by side."""
+    """Put the owners' columns side by side, and below the clusters the sums of all rows."""
     sums = np.concatenate([require(state, f"{_PRODUCTS}{i}") for i in range(party.count)]).T
-    return {SIZES: state[SIZES], SUMS: np.ascontiguousarray(sums)}
+    return {SIZES: state[SIZES], SUMS: np.concatenate([sums, sums.sum(axis=0, keepdims=True, dtype=ring.DTYPE)])}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.pipelines.configure.agreement.signed_file import Body, SignedFile, read_signed
 from veilmeans.pipelines.configure.config_advice import AGREEMENTS
 from veilmeans.schemas.config import JobConfig

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from veilmeans.crypto.certificates import Identity
 from veilmeans.io.exchange.connections import load_identity
+from veilmeans.io.files.atomic_files import check_writable, write_text
 from veilmeans.io.sources.source_files import find_files
-from veilmeans.io.storage.atomic_files import check_writable, write_text
 from veilmeans.pipelines.configure.agreement.agreement_records import (
     Records,
     command,
@@ -78,6 +78,7 @@ class Wanted:
     layout: Literal["vertical", "horizontal"] | None = None
     clusters: int | None = None
     run: str | None = None
+    align: bool | None = None
 
 
 def invite(own: OwnPart, wanted: Wanted, days: int, write: Path | None, dry_run: bool = False) -> str:
@@ -138,7 +139,8 @@ def _new_text(file: Path, wanted: Wanted) -> str:
         clusters=wanted.clusters or 0,
         run=wanted.run or "first",
     )
-    return draft_text(wanted.name or "", values, file)
+    text = draft_text(wanted.name or "", values, file)
+    return changed_text(text, {"align": True, "kmeans.rows": None}, file) if wanted.align else text
 
 
 def draft_text(name: str, values: TemplateValues, file: Path) -> str:
@@ -163,6 +165,7 @@ def _existing_text(file: Path, wanted: Wanted) -> str:
         "--layout": (wanted.layout, job.layout),
         "--clusters": (wanted.clusters, job.clusters),
         "--run": (wanted.run, config.run),
+        "--align": (wanted.align, config.align is not None),
     }
     for option, (value, present) in asked.items():
         if value is not None and value != present:
@@ -193,36 +196,42 @@ def shaped_text(text: str, own: OwnPart, joins: bool = False) -> tuple[str, str]
     """Return the text with this party's numbers of rows and columns, from its data if they are there; and a summary.
 
     One of the two is the same for all parties: rows in the vertical layout, columns in the horizontal. `joins`: it is
-    in the configuration already, by the invitation, and our data must have it.
+    in the configuration already, by the invitation, and our data must have it. Rows to be aligned have no number yet.
     """
     config = parse_config(text, own.file)
     if config.party not in config.parties:
         return text, ""
     vertical, party = config.required_kmeans.vertical, config.party
     rows, columns = f"kmeans.rows{'' if vertical else f'.{party}'}", f"kmeans.features{f'.{party}' if vertical else ''}"
-    given = {rows: own.rows, columns: own.columns}
-    common, invited = (rows, config.declared_shape[0]) if vertical else (columns, config.declared_shape[1])
+    if config.unaligned and own.rows is not None:
+        raise InputError("--rows is not needed: with align it is the number of rows that all parties have")
+    given = {columns: own.columns} if config.unaligned else {rows: own.rows, columns: own.columns}
+    common = rows if vertical else columns
+    invited = None if config.unaligned else config.declared_shape[0 if vertical else 1]
     changes: dict[str, Any]
     summary = ""
     if _data_exist(config):
         advice = advise(config, own.file)
         changes, summary = advice.own_changes | advice.shared_changes, data_summary(advice) + "\n"
     else:
-        if joins and given[common] is None:
+        if joins and invited is not None and given[common] is None:
             given[common] = invited
         changes = {field: number for field, number in given.items() if number is not None}
-    for field, option in ((rows, "--rows"), (columns, "--columns")):
+    options = {rows: "--rows", columns: "--columns"}
+    needed = " and ".join(options[field] for field in given)
+    for field, number in given.items():
         if field not in changes:
             raise InputError(
-                f"{config.kmeans_with_data.data} is not there, and {option} is not given: put your data there, or give "
-                f"--rows and --columns as the data will have them; then run this again"
+                f"{config.kmeans_with_data.data} is not there, and {options[field]} is not given: put your data there, "
+                f"or give {needed} as the data will have them; then run this again"
             )
-        if given[field] not in (None, changes[field]):
-            raise InputError(f"{option} is {given[field]:,}, and the data have {changes[field]:,}: leave it out")
-    if joins and changes[common] != invited:
+        if number not in (None, changes[field]):
+            raise InputError(f"{options[field]} is {number:,}, and the data have {changes[field]:,}: leave it out")
+    if joins and invited is not None and changes[common] != invited:
+        other = " with --align, which finds the rows that all have" if vertical else ""
         raise InputError(
             f"{common} is {changes[common]:,} here and {invited:,} in the invitation: all parties must have the same; "
-            "correct the data, or ask for another invitation"
+            f"correct the data, or ask for another invitation{other}"
         )
     return changed_text(text, changes, own.file), summary
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from veilmeans.crypto.certificates import fingerprint
-from veilmeans.io.storage.atomic_files import check_writable, write_text
+from veilmeans.io.files.atomic_files import check_writable, write_text
 from veilmeans.pipelines.configure.agreement.agreement_records import (
     Records,
     command,

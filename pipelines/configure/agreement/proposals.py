@@ -16,7 +16,7 @@ from typing import Any
 
 from veilmeans.crypto.certificates import Identity, fingerprint
 from veilmeans.io.exchange.connections import load_identity, load_peer_certificates
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.pipelines.configure.agreement.agreement_records import Records, command, listed, outgoing_file
 from veilmeans.pipelines.configure.agreement.join import Consent
 from veilmeans.pipelines.configure.agreement.replies import agreed_lines
@@ -99,14 +99,14 @@ def propose(
 def _changed_terms(config: JobConfig, config_file: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The terms that differ after the changes; refuse fields that are no terms, and changes of a run that has begun."""
     wanted, before = parse_changes(arguments), terms_of(config)
+    changed = parse_config(changed_text(read_config(config_file), wanted, config_file), config_file)
+    after = terms_of(changed)
     for field in wanted:
-        if not any(f"{field}.".startswith(f"{term}.") for term in before):
+        if not any(f"{field}.".startswith(f"{term}.") for term in (*before, *after)):
             raise ConfigError(
                 f"{field} is not agreed with others: change it here alone, `veilmeans config set --config "
                 f"{config_file} {field}=…`"
             )
-    changed = parse_config(changed_text(read_config(config_file), wanted, config_file), config_file)
-    after = terms_of(changed)
     changes = {field: value for field, value in after.items() if before.get(field, ...) != value}
     bound = bound_fields(config, config.required_kmeans.command)
     if changed.run == config.run and has_begun(config) and any(field in bound for field in changes):

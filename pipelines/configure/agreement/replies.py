@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from veilmeans.io.exchange.connections import load_identity
-from veilmeans.io.storage.atomic_files import write_text
+from veilmeans.io.files.atomic_files import write_text
 from veilmeans.pipelines.configure.agreement.agreement_records import (
     Records,
     command,

@@ -1,7 +1,8 @@
 """The terms of a run that its members agree on: taken from a configuration, put into one, shown, and as six words.
 
 Terms are all fields with the mark Agreed (`schemas.config_fields`), private ones never. One of them holds a number for
-each party, which only that party knows: of its columns (vertical) or of its rows (horizontal).
+each party, which only that party knows: of its columns (vertical) or of its rows (horizontal). `align` is a term with
+the values true and false; if it is true, the fields of its section are terms, too.
 """
 
 import hashlib
@@ -21,15 +22,18 @@ from veilmeans.pipelines.configure.edit_config import as_yaml, changed_text
 from veilmeans.schemas.config import JobConfig, parse_config
 from veilmeans.schemas.config_fields import terms_fields
 from veilmeans.schemas.errors import ConfigError, RefusedError, printable
+from veilmeans.schemas.kmeans_config import AlignConfig
 
 Terms = dict[str, Any]
 """A field's dotted name -> its value as JSON."""
+ALIGN = "align"
+_ALIGN_FIELDS = {f"{ALIGN}.{field}" for field in terms_fields(AlignConfig(), vertical=True)}
 
 
 def terms_of(config: JobConfig) -> Terms:
     """All terms of a configuration."""
     fields: Terms = json.loads(json.dumps(terms_fields(config, config.required_kmeans.vertical)))
-    return fields
+    return {ALIGN: config.align is not None, **fields}
 
 
 def numbers_field(config: JobConfig) -> str:
@@ -61,10 +65,10 @@ def with_terms(text: str, terms: Mapping[str, Any], file: Path, source: str) -> 
     a value that the schema would convert is refused.
     """
     before = terms_of(parse_config(text, file))
-    unknown = sorted(set(terms) - set(before))
+    unknown = sorted(set(terms) - set(before) - (_ALIGN_FIELDS if terms.get(ALIGN) is True else set()))
     if unknown:
         raise RefusedError(f"{source} has {printable(unknown[0])[:80]!r}, which is no field that members agree on")
-    changes = {field: value for field, value in terms.items() if before[field] != value}
+    changes = {field: value for field, value in sorted(terms.items()) if before.get(field, ...) != value}
     try:
         changed = changed_text(text, changes, file)
     except ConfigError as error:

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
 from support.error_sentence import error_sentence
-from support.fault_injection import PATIENCE, PartyProcess, make_chain_world
+from support.fault_injection import PATIENCE, PartyProcess, chain_message, make_chain_world
 from support.parties import file_mode, make_configs, write_config
 from support.unusual_certificates import FUTURE, PAST, unusual_identity
-from veilmeans.crypto.certificates import check_certificate, fingerprint, make_identity
+from veilmeans.crypto.certificates import Identity, check_certificate, fingerprint, make_identity
 from veilmeans.crypto.pairwise_encryption import PairwiseCipher
+from veilmeans.io.exchange import connections
 from veilmeans.io.exchange.connections import (
     check_listen_address,
     close_exchange,
@@ -27,11 +29,14 @@ from veilmeans.io.exchange.connections import (
     load_peer_certificates,
     open_exchange,
     open_gateway,
+    running_job,
 )
+from veilmeans.io.exchange.flight_gateway import Gateway
+from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.storage.triple_store import Manifest, StoreRun, TripleStore
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import CertificateError, ConfigError, PeerError, StorageError
+from veilmeans.schemas.errors import CertificateError, ConfigError, PeerError, RefusedError, StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 
 
@@ -191,3 +196,22 @@ def test_logs_and_errors_hold_no_secret(tmp_path: Path, caplog: pytest.LogCaptur
     printed.append(error_sentence(lambda: load_identity(config), CertificateError))
     assert "error: " in printed[0]
     assert not any(secret in text for secret in secrets for text in (*printed, caplog.text))
+
+
+def test_earlier_refusals_are_forgotten_before_the_gateway_serves(
+    config: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused as soon as the gateway serves must end the run, and not be forgotten with the old ones."""
+    MessageStore(config.storage_folder.inbox).refuse("test", RefusedError("an earlier attempt"))
+    found = []
+
+    class Watched(Gateway):
+        def __init__(
+            self, party: str, listen: str, identity: Identity, peers: Any, inbox: MessageStore, *rest: Any
+        ) -> None:
+            found.append(inbox.find(chain_message().key))
+            super().__init__(party, listen, identity, peers, inbox, *rest)
+
+    monkeypatch.setattr(connections, "Gateway", Watched)
+    with running_job(config, ["test"]):
+        assert found == [None]

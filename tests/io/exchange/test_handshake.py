@@ -14,7 +14,7 @@ from veilmeans.io.exchange import handshake
 from veilmeans.io.exchange.connections import close_exchange, open_exchange
 from veilmeans.io.exchange.exchange import HANDSHAKE, Exchange, Outgoing
 from veilmeans.io.exchange.handshake import check_bound_terms, exchange_terms
-from veilmeans.io.storage.atomic_files import write_json
+from veilmeans.io.files.atomic_files import write_json
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import HandshakeError, PeerError
 from veilmeans.schemas.handshake_terms import IDS, Terms

@@ -24,11 +24,12 @@ from support.data_files import (
     write_glob,
     write_table,
 )
+from veilmeans.io.files import tagged_files
 from veilmeans.io.sources.encode import OutOfRange, encode_source
 from veilmeans.io.sources.scaling import Method
 from veilmeans.io.sources.scan import scan_source
 from veilmeans.io.sources.source_files import BatchLimits
-from veilmeans.io.storage import encoded_shards, tagged_files
+from veilmeans.io.storage import encoded_shards
 from veilmeans.io.storage.encoded_shards import load_encoded_data, read_ids, read_rows
 from veilmeans.schemas.errors import InputError, StorageError
 

@@ -1,7 +1,9 @@
 """The triple store: complete or refused, and no part of it ever serves two runs."""
 
+import gc
 import json
 import re
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,9 @@ import pytest
 from support.error_sentence import error_sentence
 from support.parties import file_mode, in_parallel
 from support.triple_stores import MANIFEST, SEED, make_store
-from veilmeans.io.storage.tagged_files import TAG_SIZE
+from veilmeans.io.files.tagged_files import TAG_SIZE
+from veilmeans.io.storage import triple_store
+from veilmeans.io.storage.number_seeds import derive_number_seed
 from veilmeans.io.storage.triple_store import StoreRun, TripleStore
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import ConfigError, StorageError
@@ -31,7 +35,9 @@ def test_a_store_opens_when_it_is_complete_and_not_before(tmp_path: Path) -> Non
     store.complete()
     opened = TripleStore.open(folder)
     assert opened == store
-    assert (opened.manifest, opened.seed) == (MANIFEST, SEED)
+    assert opened.manifest == MANIFEST
+    assert [opened.seed_of(number) for number in range(3)] == [derive_number_seed(SEED, number) for number in range(3)]
+    assert not folder.seed.exists()
     assert not list(folder.path.rglob("*.part"))
 
 
@@ -46,10 +52,11 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, text: str | byt
 def test_the_seed_is_for_this_user_only(tmp_path: Path) -> None:
     make_store(StoreFolder(tmp_path / "store"))
     assert file_mode(tmp_path / "store") == 0o700
-    assert file_mode(tmp_path / "store" / "seed") == 0o600
-    (tmp_path / "store" / "seed").chmod(0o644)
+    key = tmp_path / "store" / "files.key"
+    assert {file_mode(file) for file in (key, *(tmp_path / "store" / "seeds").iterdir())} == {0o600}
+    key.chmod(0o644)
     assert "has mode 0644" in error_sentence(lambda: TripleStore.open(StoreFolder(tmp_path / "store")), ConfigError)
-    (tmp_path / "store" / "seed").unlink()
+    key.unlink()
     assert "cannot be read" in error_sentence(lambda: TripleStore.open(StoreFolder(tmp_path / "store")), ConfigError)
 
 
@@ -57,7 +64,42 @@ def test_another_seed_does_not_replace_the_first(tmp_path: Path) -> None:
     make_store(StoreFolder(tmp_path))
     make_store(StoreFolder(tmp_path))
     assert "not overwritten" in storage_error(lambda: TripleStore.create(StoreFolder(tmp_path), MANIFEST, bytes(32)))
-    assert TripleStore.open(StoreFolder(tmp_path)).seed == SEED
+    assert TripleStore.open(StoreFolder(tmp_path)).seed_of(0) == derive_number_seed(SEED, 0)
+
+
+def test_a_used_number_is_forgotten_and_the_others_stay(tmp_path: Path) -> None:
+    """After a run its masks cannot be computed from what is left, and a rerun of `offline` does not bring them back."""
+    store = make_store(StoreFolder(tmp_path))
+    for number in (0, 1):
+        store.write_corrections(number, 0, 0, {"x": np.ones(1, np.uint64)})
+        store.write_ciphertexts(number, 0, 0, {"x": np.ones(1, np.uint64)})
+    store.forget(0)
+    store.forget(0)
+    make_store(StoreFolder(tmp_path))
+    again = TripleStore.open(StoreFolder(tmp_path))
+    left = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    secrets = [SEED, derive_number_seed(SEED, 0)]
+    assert not [file for file, content in left.items() if any(secret in content for secret in secrets)]
+    assert not again.has_corrections(0, 0, 0)
+    assert not again.has_ciphertexts(0, 0, 0)
+    assert "seeds/0 is gone" in storage_error(lambda: again.seed_of(0))
+    assert again.has_corrections(1, 0, 0)
+    assert again.seed_of(1) == derive_number_seed(SEED, 1)
+
+
+@pytest.mark.parametrize("change", ["a bit flipped", "another number's", "cut"])
+def test_a_damaged_seed_of_a_number_is_refused(tmp_path: Path, change: str) -> None:
+    make_store(StoreFolder(tmp_path))
+    file, content = tmp_path / "seeds" / "1", bytearray((tmp_path / "seeds" / "1").read_bytes())
+    content[0] ^= 1
+    changed = {
+        "a bit flipped": content,
+        "another number's": (tmp_path / "seeds" / "2").read_bytes(),
+        "cut": content[:9],
+    }
+    file.write_bytes(changed[change])
+    store = TripleStore.open(StoreFolder(tmp_path))
+    assert f"{file} is damaged" in storage_error(lambda: store.seed_of(1))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -68,6 +110,24 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     store = make_store(StoreFolder(tmp_path / "store"))
     (tmp_path / "store" / "corrections").touch()
     assert "cannot be written" in storage_error(lambda: store.write_corrections(0, 0, 0, {"x": np.ones(1, np.uint64)}))
+
+
+def test_only_the_files_that_were_read_last_stay_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, values = make_store(StoreFolder(tmp_path)), np.ones(1000, np.uint64)
+    monkeypatch.setattr(triple_store, "_mapped", triple_store._MappedFiles(2 * values.nbytes))
+    for shard in range(4):
+        store.write_corrections(0, 0, shard, {"stage:c": values * shard})
+    read = [weakref.ref(store.corrections(0, 0, shard)["stage:c"]) for shard in (0, 1, 0, 2, 3, 2)]
+    gc.collect()
+    assert [each() is not None for each in read] == [False, False, False, True, True, True]
+    assert [store.corrections(0, 0, shard)["stage:c"][0] for shard in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_file_above_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triple_store, "_mapped", triple_store._MappedFiles(0))
+    store = make_store(StoreFolder(tmp_path))
+    store.write_corrections(0, 0, 0, {"stage:c": np.ones(3, np.uint64)})
+    assert [store.corrections(0, 0, 0)["stage:c"].tolist() for _ in range(2)] == [[1, 1, 1]] * 2
 
 
 def test_corrections_are_read_by_number_iteration_and_shard(tmp_path: Path) -> None:
@@ -97,8 +157,8 @@ def test_one_flipped_bit_is_named_before_the_array_is_used(tmp_path: Path, kind:
         assert f"{file} is damaged" in storage_error(lambda shard=shard: getattr(store, kind)(0, 0, shard))
 
 
-@pytest.mark.parametrize("file", ["seed", "manifest.json"])
-def test_a_damaged_seed_or_manifest_is_refused(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize("file", ["files.key", "manifest.json"])
+def test_a_damaged_key_or_manifest_is_refused(tmp_path: Path, file: str) -> None:
     make_store(StoreFolder(tmp_path))
     content = (tmp_path / file).read_bytes()
     altered = content.replace(b'"runs": 3', b'"runs": 7') if file == "manifest.json" else content[:-1] + b"x"

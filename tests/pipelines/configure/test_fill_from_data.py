@@ -117,6 +117,8 @@ def test_other_rows_or_another_order_are_aligned_by_their_ids(trial: Trial) -> N
             config = load_config(file)
             assert config.align is not None
             assert config.required_kmeans.rows is None
+        job = load_config(trial.payco).required_kmeans
+        assert (job.categories, job.one_hot) == ({"card": ("debit", "gift")}, ())  # common rows may lack one
 
 
 def test_other_rows_without_ids_are_refused(trial: Trial) -> None:

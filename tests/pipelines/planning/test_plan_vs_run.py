@@ -83,7 +83,7 @@ WORLDS: dict[str, Callable[[Path], World]] = {
 
 @pytest.fixture(scope="module", params=WORLDS)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = WORLDS[request.param](tmp_path_factory.mktemp(request.param))
+    world = WORLDS[request.param](tmp_path_factory.mktemp(request.param)).altered(audit={"keep": True})
     assert_all_succeeded(world.train_as_processes())
     return world
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.worlds import BOTH, World, two_companies
-from veilmeans.io.exchange.transcript import Transcript
+from veilmeans.io.messages.transcript import Transcript
 from veilmeans.pipelines.reporting.audit import run_audit
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError

@@ -172,6 +172,7 @@ STORE: dict[str, tuple[Change, str, str]] = {
     "link.round_trip_ms": (with_link(round_trip_ms=40), "0.5", "40"),
     "kmeans.rows": (with_job(rows=6000), "5", "6,000"),
     "kmeans.sweep": (with_job(sweep=(2, 3)), "not set", "2, 3"),
+    "triples.rows": (with_triples(rows=6000), "not set", "6,000"),
     "triples.runs": (with_triples(runs=3), "1", "3"),
     "triples.iterations": (with_triples(iterations=20), "1", "20"),
     "triples.provider": (with_triples(provider="iknp"), "dealer", "iknp"),

@@ -31,7 +31,7 @@ _MEMORY = {
     "memory.jvm-overhead.min": "192m",
     "memory.jvm-overhead.max": "192m",
 }
-"""All of it must be given, where Flink's shell scripts do not compute it. One TaskManager can hold a whole job:
+"""All of it must be given, where Flink's shell scripts do not compute it. One TaskManager alone can hold a whole job:
 its network buffers are for all stages at once."""
 _LOGGING = """
 rootLogger.level = INFO

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from support.run_results import assignment_shares, checkpoints_of, read_checkpoint
 from veilmeans.io.exchange.connections import attach_shared, load_identity
-from veilmeans.io.storage.party_files import files_at
+from veilmeans.io.files.party_files import files_at
+from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.storage.run_token import make_token
-from veilmeans.io.storage.secret_files import read_secret
 from veilmeans.schemas.config import JobConfig, load_config
 
 

@@ -15,6 +15,7 @@ from veilmeans.crypto.ot.psi import okvs
 from veilmeans.crypto.ot.psi.oprf import id_tags
 from veilmeans.schemas.errors import InputError, RefusedError
 from veilmeans.schemas.party import Party
+from veilmeans.transforms.alignment import alignment_shape
 from veilmeans.transforms.alignment.alignment_shape import MOST_IDS, AlignmentShape
 from veilmeans.transforms.alignment.psi_shards import Keys, PsiShard, shard_numbers
 from veilmeans.transforms.offline.ot_setup import OtSetup
@@ -36,10 +37,12 @@ class World:
     nonce: bytes = field(default_factory=lambda: os.urandom(32))
     seeds: list[bytes] = field(default_factory=lambda: [os.urandom(32) for _ in NAMES])
     messages: dict[str, dict[int, tuple[np.ndarray, ...]]] = field(default_factory=dict)
+    totals: tuple[int, ...] | None = None
+    """The parties' numbers of ids in all shards, if this is one of several."""
 
     def __post_init__(self) -> None:
         count = len(self.sets)
-        self.shape = AlignmentShape(tuple(map(len, self.sets)))
+        self.shape = AlignmentShape(self.totals or tuple(map(len, self.sets)))
         shared = {frozenset((i, j)): os.urandom(32) for i in range(count) for j in range(i)}
         self.hashes = [id_hashes(each, self.nonce) for each in self.sets]
         self.sides = []
@@ -58,6 +61,7 @@ class World:
         base_t = np.stack([q[i] ^ choices * deltas[i] for i in members])
         extended = {i: side.extend(q[i]) for i, side in members.items()}
         message, total = leader.mask(base_t, {i: sums for i, (_, sums) in extended.items()})
+        self.leader_total = total
         programmed = {i: side.program(extended[i][0], message) for i, side in members.items()}
         common = leader.match(total, programmed)
         tags = {i: leader.tags(i, common) for i in members}
@@ -153,14 +157,54 @@ def test_a_leader_cannot_find_which_member_lacks_an_id() -> None:
             assert abs(ones - 0.5) < 6 * 0.5 / np.sqrt(6400)
 
 
+def shapes_of_messages(world: World) -> list[tuple[int, ...]]:
+    """The shapes of all messages but the tags, of which there are as many as common ids."""
+    world.run()
+    sent = [arrays for name, each in world.messages.items() if name != "tags" for arrays in each.values()]
+    return [array.shape for arrays in sent for array in arrays]
+
+
 def test_messages_have_the_same_shapes_whatever_the_sets_have_in_common() -> None:
-    shapes = []
-    for other in (range(50), range(1000, 1050)):
-        world = World([list(range(50)), list(other)])
-        world.run()
-        sent = [arrays for name, each in world.messages.items() if name != "tags" for arrays in each.values()]
-        shapes.append([array.shape for arrays in sent for array in arrays])
-    assert shapes[0] == shapes[1]
+    first, second = (World([list(range(50)), list(other)]) for other in (range(50), range(1000, 1050)))
+    assert shapes_of_messages(first) == shapes_of_messages(second)
+
+
+def test_an_empty_shard_sends_as_much_as_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 500 and 700 ids in eight shards: none, some, and as many as a shard has room for."""
+    monkeypatch.setattr(alignment_shape, "_LEADER_IDS", 64)
+    totals = (500, 700)
+    shape = AlignmentShape(totals)
+    assert shape.shards == 8
+    room = [list(range(shape.most_ids(party))) for party in range(2)]
+    worlds = [World(sets, totals=totals) for sets in ([[], []], [[1, 2], [2]], room)]
+    sizes = [shapes_of_messages(world) for world in worlds]
+    assert sizes[0] == sizes[1] == sizes[2]
+    with pytest.raises(RefusedError, match="more ids than it can"):
+        World([[*room[0], -1], []], totals=totals)
+
+
+def test_ids_that_are_not_common_look_uniform_to_both_parties() -> None:
+    """Each party takes off all that it knows from what it received, for those of its ids that the other lacks.
+
+    Counted are bits, bytes and repetitions. For common ids the leader finds 0 in the same way: the attempt can succeed.
+    """
+    world = World([list(range(2_000)), list(range(1_000, 4_000))])
+    common = set(world.run()[0].tolist())
+    leader, member = world.sides
+    (store,), (mask,) = world.messages["program"][1], world.messages["mask"][0]
+    left = world.leader_total ^ okvs.decode(world.shape.store(1), store, leader.hashes)
+    assert not left[sorted(common)].any()
+    seen_by_leader = left[[i for i in range(2_000) if i not in common]]
+    cut = np.uint64(2**world.shape.bits - 1)
+    masked = okvs.decode(world.shape.store(0), mask, member.hashes) ^ (member.hashes[:, 3] & cut)
+    for seen, bits in ((seen_by_leader, 64), (masked[:1_000], world.shape.bits), (masked[1_000:], world.shape.bits)):
+        assert len(np.unique(seen)) == len(seen)
+        octets = seen.view(np.uint8).reshape(-1, 8)[:, : bits // 8]
+        ones = np.unpackbits(octets).mean()
+        assert abs(ones - 0.5) < 6 * 0.5 / np.sqrt(8 * octets.size)
+        expected = octets.size / 256
+        squares = ((np.bincount(octets.ravel(), minlength=256) - expected) ** 2 / expected).sum()
+        assert abs(squares - 255) < 8 * np.sqrt(2 * 255)  # χ² with 255 degrees of freedom
 
 
 def test_tags_of_ids_that_a_member_does_not_have_are_refused() -> None:

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.kmeans_in_memory import horizontal, kmeans_for, vertical
-from support.seeding_in_memory import run_seeding
+from support.seeding_in_memory import check_seeds, run_seeding
 from veilmeans.crypto import fixed_point as fixed
-from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.kmeans_config import InitConfig, NormaliseConfig, ProductEnginesConfig
 from veilmeans.schemas.layout import Layout
@@ -30,35 +29,6 @@ NORMALISED = {"minmax": (0.0, 1.0), "zscore": (-16.0, 16.0), "none": (-300.0, 30
 
 def seeding_for(layout: Layout, k: int, normalise: NormaliseConfig | None = None, **fields: Any) -> KMeansSteps:
     return kmeans_for(layout, k, normalise, init=InitConfig(method="k-means++"), **fields)
-
-
-def chosen_in_the_clear(rows: Real, first: int, numbers: list[float]) -> list[tuple[int, float]]:
-    """Each chosen row, and how far the limit is from the next prefix sum."""
-    weights, chosen = np.full(len(rows), np.inf), [(first, np.inf)]
-    for number in numbers:
-        weights = np.minimum(weights, ((rows - rows[chosen[-1][0]]) ** 2).sum(axis=1))
-        up_to = np.cumsum(weights)
-        limit = number * up_to[-1]
-        row = min(int(np.searchsorted(up_to, limit, side="right")), len(rows) - 1)
-        chosen.append((row, float(np.abs(up_to - limit).min())))
-    return chosen
-
-
-def check_seeds(kmeans: KMeansSteps, rows: Real, first: int = 7) -> list[int]:
-    """Compare the choices, up to one whose limit is within the rounding of all weights; return the chosen rows."""
-    assert kmeans.seeding is not None
-    rows = fixed.decode(fixed.encode(rows))
-    centroids, numbers = run_seeding(kmeans, rows, first)
-    rounding = 2 * len(rows) * 2.0 ** (kmeans.seeding.shift - 2 * fixed.FRACTION_BITS)
-    same = []
-    for centroid in centroids:
-        assert (rows == centroid).all(axis=1).any(), "every centroid is a row, to the last bit"
-    for centroid, (row, margin) in zip(centroids, chosen_in_the_clear(rows, first, numbers), strict=True):
-        if margin <= rounding:
-            break
-        np.testing.assert_array_equal(centroid, rows[row])
-        same.append(row)
-    return same
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from support.kmeans_in_memory import (
     SMALL,
     Integers,
-    Labels,
     horizontal,
     kmeans_for,
     parties_in_step,
@@ -21,8 +19,9 @@ from support.kmeans_in_memory import (
     vertical,
 )
 from support.lloyd_checks import integer_scores
+from support.outlier_checks import Flags, dropped_bits, squared_distances, top, trimmed_means
 from support.parties import make_shares
-from veilmeans.crypto import bits, ring
+from veilmeans.crypto import bits
 from veilmeans.crypto import fixed_point as fixed
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.schemas.kmeans_config import CipherConfig, OutliersConfig, PredictConfig
@@ -32,33 +31,12 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.statistics.outliers import Outliers, choose_digit_bits
 
-Flags = NDArray[np.bool_]
-
 
 def predicting(layout: Layout, k: int, count: int | None = None, **fields: Any) -> KMeansSteps:
     outliers = None if count is None else OutliersConfig(count=count)
     cipher = CipherConfig.model_construct(scheme=SMALL.scheme, bits=SMALL.bits)
     predict = PredictConfig(model="model")
     return kmeans_for(layout, k, inertia=False, outliers=outliers, cipher=cipher, predict=predict, **fields)
-
-
-def top(scores: Integers, count: int, dropped: int) -> Flags:
-    """The rows with the largest values of the bits that are searched; of equal ones those that come first."""
-    chosen = np.zeros(len(scores), bool)
-    chosen[np.argsort(-(scores >> dropped), kind="stable")[:count]] = True
-    return chosen
-
-
-def dropped_bits(outliers: Outliers | None) -> int:
-    assert outliers is not None
-    return outliers.score_bits - outliers.search.width
-
-
-def squared_distances(rows: Real, centroids: Real, labels: Labels) -> Integers:
-    """|x − μ|² to the rows' own centroids, exactly, with 40 fractional bits."""
-    x, mu = (ring.decode(fixed.encode(values)) for values in (rows, centroids))
-    squares: Integers = ((x - mu[labels]) ** 2).sum(axis=1)
-    return squares
 
 
 def search(kmeans: KMeansSteps, scores: Integers) -> Flags:
@@ -173,16 +151,6 @@ def test_digits_are_longer_where_rounds_are_dear() -> None:
     lan, wan = (choose_digit_bits(asked, 10**5, 2, *link).digit_bits for link in ((125e6, 2e-4), (2.5e6, 0.04)))
     assert choose_digit_bits(asked, 10**7, 2, 125e6, 2e-4).digit_bits <= lan <= wan
     assert choose_digit_bits(asked, 10**3, 2, 2.5e6, 0.04).digit_bits == 4
-
-
-def trimmed_means(kmeans: KMeansSteps, rows: Real, before: Real, count: int) -> tuple[Real, Integers]:
-    """One iteration of k-means--, from the parties' own fixed-point numbers: centroids and counts without outliers."""
-    labels = integer_scores(rows, before).argmin(axis=1)
-    squares = squared_distances(rows, before, labels)
-    inlier = ~top(squares, count, dropped_bits(kmeans.outliers))
-    counts = np.bincount(labels[inlier], minlength=kmeans.k)
-    means = [rows[inlier & (labels == j)].mean(axis=0) if n else before[j] for j, n in enumerate(counts)]
-    return np.array(means), counts
 
 
 @pytest.mark.parametrize("products", ["beaver", "he"])

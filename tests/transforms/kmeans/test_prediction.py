@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.kmeans_in_memory import SMALL, horizontal, kmeans_for, run_prediction, vertical
+from support.kmeans_in_memory import SMALL, horizontal, kmeans_for, run_kmeans, run_prediction, vertical
 from support.lloyd_checks import assert_near_ties_only, integer_scores
 from veilmeans.schemas.arrays import Real
 from veilmeans.schemas.kmeans_config import CipherConfig, PredictConfig
@@ -59,9 +59,9 @@ def test_rows_get_the_nearest_centroid(
     """With no bit dropped: exactly, and ties go to the lower index. Else: but for near-ties."""
     rows, centroids = drawn(seed, n, d, k, margin)
     layout = uneven_layout(vertically, parties, n, d)
-    exact = run_prediction(prediction_steps(layout, k, margin, drop_bits=0), rows, centroids)
+    exact = run_prediction(prediction_steps(layout, k, margin), rows, centroids)
     np.testing.assert_array_equal(exact, integer_scores(rows, centroids).argmin(axis=1))
-    narrow = prediction_steps(layout, k, margin)
+    narrow = prediction_steps(layout, k, margin, drop_bits=16)
     assert_near_ties_only(narrow, rows, centroids, run_prediction(narrow, rows, centroids))
 
 
@@ -101,3 +101,33 @@ def test_a_prediction_runs_half_an_iteration(products: str) -> None:
     ]
     assert trace_job(kmeans).digest() != trace_job(training).digest()
     assert kmeans != training
+
+
+def check_trained_rows(layout: Layout, n: int, k: int, products: str) -> None:
+    """Train, and predict the same rows: symmetric ones, some of them hardly nearer to one centroid than to another."""
+    rng = np.random.default_rng([n, k])
+    rows = 0.5 + rng.integers(-2, 3, (n, 3)) * 2.0**-20
+    rows[: n // 3], rows[n // 3 : 2 * (n // 3)] = (half := rng.random((n // 3, 3))), 1 - half
+    cipher = CipherConfig.model_construct(scheme=SMALL.scheme, bits=SMALL.bits)
+    training = kmeans_for(layout, k, products=products, cipher=cipher)
+    last = run_kmeans(training, rows, rows[:k], 2)[-1]
+    prediction = prediction_steps(layout, k, products=products)
+    assert training.last.assignment.drop == prediction.assignment.drop == 0
+    np.testing.assert_array_equal(run_prediction(prediction, rows, last.centroids), last.final_labels)
+    np.testing.assert_array_equal(last.final_labels, integer_scores(rows, last.centroids).argmin(axis=1))
+
+
+@settings(max_examples=6, deadline=None)
+@given(vertically=st.booleans(), parties=st.sampled_from([2, 3]), n=st.integers(6, 40), k=st.integers(1, 5))
+def test_a_prediction_of_the_trained_rows_finds_their_clusters(vertically: bool, parties: int, n: int, k: int) -> None:
+    layout = (
+        vertical(n, (1, *(1,) * (parties - 2), 4 - parties), n - 1)
+        if vertically
+        else horizontal((n - parties + 1, *(1,) * (parties - 1)), 3, 16)
+    )
+    check_trained_rows(layout, n, k, "beaver")
+
+
+@pytest.mark.parametrize("layout", [vertical(9, (1, 2), 5), horizontal((5, 4), 3, 4)], ids=["vertical", "horizontal"])
+def test_a_prediction_of_rows_trained_under_encryption_finds_their_clusters(layout: Layout) -> None:
+    check_trained_rows(layout, 9, 3, "he")

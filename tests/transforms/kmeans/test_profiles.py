@@ -102,18 +102,32 @@ def check(kmeans: KMeansSteps, rows: Real, start: Real, labels: Sequence[Array |
         squares = np.rint(np.ldexp(values[:, own] ** 2, profiles.square_bits)).astype(np.int64)
         x = ring.decode(fixed.encode(rows[:, own]))
         expected = hot.T @ np.concatenate([x, squares, known[:, None], positive[:, None]], axis=1)
+        hidden = hidden_in_the_clear(hot.sum(axis=0).tolist(), profiles.least)
+        expected = np.concatenate([np.where(hidden[:, None], 0, expected), expected.sum(axis=0, keepdims=True)])
         np.testing.assert_array_equal(ring.decode(opened[party][SIZES]), hot.sum(axis=0))
         np.testing.assert_array_equal(ring.decode(opened[party][SUMS]), expected)
-        summary = summarise(opened[party], profiles.square_bits)
+        summary = summarise(opened[party], profiles.square_bits, profiles.least)
+        np.testing.assert_array_equal(summary.hidden, hidden)
         assert summary.possible(len(rows))
         for j in range(kmeans.k):
             inside = values[clusters == j][:, own]
-            if not len(inside):
-                assert summary.sizes[j] == 0
+            assert summary.sizes[j] == len(inside)
+            if not len(inside) or hidden[j]:
                 assert np.isnan(summary.means[j]).all()
                 continue
             np.testing.assert_allclose(summary.means[j], inside.mean(axis=0), atol=1e-9)
             np.testing.assert_allclose(summary.spreads[j], inside.std(axis=0), atol=1e-5)
+        np.testing.assert_allclose(summary.means[-1], values[:, own].mean(axis=0), atol=1e-9)
+
+
+def hidden_in_the_clear(sizes: list[int], least: int) -> Array:
+    """Clusters of fewer rows; where these are fewer together, also the smallest of the others, the first of equals."""
+    hidden = [size < least for size in sizes]
+    few = sum(size for size in sizes if size < least)
+    if 0 < few < least:
+        _, following = min((size, j) for j, size in enumerate(sizes) if size >= least)
+        hidden[following] = True
+    return np.array(hidden)
 
 
 @pytest.mark.parametrize("products", ["beaver", "he"])
@@ -126,7 +140,8 @@ def test_profiles_are_sums_in_the_clear(layout: Layout, k: int, named: tuple[int
     start = rng.random((k, layout.total_features))
     start[-1] = start[0]  # ties go to the first
     labels = [rng.integers(0, 3, n).astype(np.uint8) for n in layout.rows]
-    check(profiled(layout, k, named, products=products), rows, start, [labels[0], None, *labels[2:]])
+    kmeans = profiled(layout, k, named, products=products, profile_minimum=2)
+    check(kmeans, rows, start, [labels[0], None, *labels[2:]])
 
 
 @settings(max_examples=10, deadline=None)
@@ -137,8 +152,11 @@ def test_profiles_are_sums_in_the_clear(layout: Layout, k: int, named: tuple[int
     k=st.integers(1, 5),
     seed=st.integers(0, 99),
     bound=st.sampled_from([1, 16, 200]),
+    least=st.integers(1, 80),
 )
-def test_profiles_of_any_rows(vertically: bool, parties: int, n: int, k: int, seed: int, bound: int) -> None:
+def test_profiles_of_any_rows(
+    vertically: bool, parties: int, n: int, k: int, seed: int, bound: int, least: int
+) -> None:
     rng = np.random.default_rng(seed)
     layout = (
         vertical(n, (2,) * parties, n - 1) if vertically else horizontal((n - parties + 1, *[1] * (parties - 1)), 3, 64)
@@ -147,7 +165,7 @@ def test_profiles_of_any_rows(vertically: bool, parties: int, n: int, k: int, se
     start = rows[rng.integers(0, n, min(k, n))]
     labels = [rng.integers(0, 3, count).astype(np.uint8) for count in layout.rows]
     normalise = NormaliseConfig(method="none", bound=bound)
-    kmeans = profiled(layout, len(start), range(parties), products="beaver", normalise=normalise)
+    kmeans = profiled(layout, len(start), range(parties), products="beaver", normalise=normalise, profile_minimum=least)
     check(kmeans, rows, start, labels)
 
 

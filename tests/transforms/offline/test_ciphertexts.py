@@ -74,7 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> OfflineRun:
         data = tables(blobs(ROWS, WIDTH), ["a", "b", "c", "d"], [2], axis=1)
         job = {"layout": "vertical", "clusters": 2, "max_iter": 1, "products": "he"}
         unused = make_world(folder / "unused", data, job, dealer=DEALER)
-        trained = unused.copied(folder / "trained")
+        trained = unused.copied(folder / "trained", audit={"keep": True})  # keeps the seeds that it used
         trained.train()
     logger.removeHandler(recorder)
     logger.setLevel(level)
@@ -86,18 +86,18 @@ def store(world: World, name: str) -> StoreFolder:
 
 
 def keyring(world: World, name: str) -> Keyring:
-    return load_keyring(store(world, name), world[name].me)
+    return load_keyring(store(world, name), world[name].me).for_number(0)
 
 
 # the content of a store
 def test_secrets_are_readable_by_their_owner_alone_and_keys_are_json(run: OfflineRun) -> None:
     for name in BOTH:
         folder = store(run.unused, name)
-        assert {file_mode(file) for file in (folder.he_key, folder.he_seed)} == {0o600}
+        assert {file_mode(file) for file in (folder.he_key, folder.mask_seed(0))} == {0o600}
         key = json.loads(folder.he_key.read_text())
         assert (key["scheme"], key["bits"]) == (CIPHER.scheme, CIPHER.bits)
         assert set(key) == {"scheme", "bits", "p", "q", "t", "g"}
-        assert len(folder.he_seed.read_bytes()) == 32
+        assert len(folder.mask_seed(0).read_bytes()) == 32 + 32
 
 
 def test_each_party_has_the_others_public_key_and_the_dealer_none(run: OfflineRun) -> None:
@@ -186,7 +186,9 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "a bit flipped": flip_bit,
 }
 CASES = [(file, how) for file in ("cipher.key", "cipher.shop.pub") for how in DAMAGE]
-CASES += [("cipher.seed", how) for how in ("missing", "truncated", "empty", "a bit flipped")]
+CASES += [
+    (file, how) for file in ("seeds/0", "seeds/0.ciphers") for how in ("missing", "truncated", "empty", "a bit flipped")
+]
 
 
 @pytest.mark.parametrize(("file", "how"), CASES)
@@ -273,7 +275,7 @@ def test_only_key_files_contain_secrets(run: OfflineRun) -> None:
     stages = {Path(message).parent.name for inbox in inboxes for message in stored_messages(inbox)}
     assert {"offline.key", "distance.00.cross", "unmask.00.unmask"} <= stages
     stores = [store(run.trained, name) for name in BOTH]
-    key_files = {file for folder in stores for file in (folder.he_key, folder.he_seed)}
+    key_files = {file for folder in stores for file in (folder.he_key, folder.mask_seed(0))}
     assert {file for file in files if contained(file.read_bytes(), forms)} == key_files
 
 

@@ -14,6 +14,7 @@ from veilmeans.crypto.lattice.bit_packing import unpack
 from veilmeans.crypto.lattice.lattice_seeds import session_seed
 from veilmeans.crypto.lattice.parameters import DEGREE, PRIMES, RESIDUE_BITS
 from veilmeans.crypto.ring import Ring
+from veilmeans.io.storage.number_seeds import derive_number_seed
 from veilmeans.io.storage.scratch import Scratch
 from veilmeans.io.storage.triple_store import TripleStore, store_address
 from veilmeans.schemas.address import Address
@@ -90,7 +91,8 @@ def make(
 def expanded(triple: PlacedTriple, part: str, shard: int, holder: int, parties: int) -> Array:
     """A party's share of a part, as the run will expand it."""
     at = store_address(MANIFEST.store, 0, Address("test", triple.iteration, triple.stage, shard))
-    return expand_share(seeds_of(parties)[holder], at, triple.scope, triple.kind, find_part(triple.kind, part))
+    seed = derive_number_seed(seeds_of(parties)[holder], 0)
+    return expand_share(seed, at, triple.scope, triple.kind, find_part(triple.kind, part))
 
 
 @pytest.mark.parametrize("parties", [2, 3])

@@ -12,6 +12,7 @@ from support.transcript_cases import search_of_one_shard
 from veilmeans.crypto import bits
 from veilmeans.crypto.ot.kinds.bit_correlations import group_program
 from veilmeans.crypto.ot.kinds.shared_programs import compile_shared
+from veilmeans.schemas.layout import ShardShape
 from veilmeans.transforms.offline.ot_setup import Provider
 from veilmeans.transforms.primitives.all_pairs import AllPairs, all_pairs, choice
 from veilmeans.transforms.primitives.best_start import choose_best, take_counts
@@ -19,8 +20,15 @@ from veilmeans.transforms.primitives.carry_groups import levels
 from veilmeans.transforms.primitives.compare import Comparison, sign
 from veilmeans.transforms.primitives.multiply import multiply
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
+from veilmeans.transforms.products.cross_product import shape_to_state
+from veilmeans.transforms.statistics.explanations import COUNTS, EXPLAINED_SCORE, Explanations
+from veilmeans.transforms.statistics.outliers import weigh
+from veilmeans.transforms.statistics.profiles import SIZES, SUMS
+from veilmeans.transforms.statistics.small_clusters import SmallClusters
+from veilmeans.transforms.statistics.weighted_choice import choose
 
 PROVIDERS: tuple[Provider, ...] = ("ot", "iknp")
+EVERY_PROVIDER = pytest.mark.parametrize(("provider", "parties"), [("ot", 2), ("ot", 3), ("iknp", 2)])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -64,7 +72,8 @@ def test_the_largest_scores(tmp_path: Path, provider: Provider, parties: int) ->
     """Many are equal: of those at the threshold the first ones are taken."""
     scores = np.random.default_rng(parties).integers(0, 2**10, 130).astype(np.uint64) >> np.uint64(4)
     protocol = search_of_one_shard(9, parties, row_bits=8)
-    shards = share_states({"score": scores}, parties)
+    shape = shape_to_state(ShardShape(len(scores)))
+    shards = [{0: {**shares[0], **shape}} for shares in share_states({"score": scores}, parties)]
     states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
     found = bits.unpack(reduce(np.bitwise_xor, (state[0]["outlier"] for state in states)), len(scores))
     assert np.flatnonzero(found).tolist() == sorted(np.argsort(-scores.astype(int), kind="stable")[:9].tolist())
@@ -141,3 +150,51 @@ def test_what_the_choice_of_more_than_two_parties_costs(k: int, cots: int, entri
     program = compile_shared(groups.sums)
     assert (len(program.steps), program.sent_bits(free=False), program.messages) == (cots, entries, messages)
     assert entries == len(groups.sums)
+
+
+@EVERY_PROVIDER
+def test_a_row_of_k_means_plus_plus(tmp_path: Path, provider: Provider, parties: int) -> None:
+    """The first row whose prefix sum of weights exceeds the limit."""
+    weights = np.random.default_rng(parties).integers(0, 1000, (1, 70))
+    limit = np.array([int(weights.sum()) * 2**31 // 3])
+    shared = {"v": weights.astype(np.uint64), "t": limit.astype(np.uint64), "before": np.zeros(1, np.uint64)}
+    public = {"number": np.zeros(1, np.int64), **shape_to_state(ShardShape(70))}
+    shards = [{0: {**shares[0], **public}} for shares in share_states(shared, parties)]
+    protocol = choose(0, parties)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
+    chosen = reconstruct(states, 0, "hot")[:, 0]
+    assert chosen.sum() == 1
+    assert chosen.argmax() == np.flatnonzero(np.cumsum(weights) * 2**31 > limit[0])[0]
+
+
+@EVERY_PROVIDER
+def test_the_sums_of_large_clusters(tmp_path: Path, provider: Provider, parties: int) -> None:
+    """One cluster has few rows: the next larger one is hidden with it. The sums of all rows are not."""
+    sizes = np.array([40, 3, 12, 45], np.uint64)
+    sums = np.arange(10, dtype=np.uint64).reshape(5, 2) + np.uint64(100)
+    protocol = SmallClusters(4, 10, 7).hide(parties)
+    shards = share_states({SIZES: sizes, SUMS: sums}, parties)
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
+    assert reconstruct(states, 0, SUMS).tolist() == [[100, 101], [0, 0], [0, 0], [106, 107], [108, 109]]
+    assert reconstruct(states, 0, SIZES).tolist() == sizes.tolist()
+
+
+@EVERY_PROVIDER
+@pytest.mark.parametrize("what", ["weigh", "explain"])
+def test_clusters_with_and_without_outliers(tmp_path: Path, provider: Provider, parties: int, what: str) -> None:
+    """Σ over rows of c_j without outliers, which move centroids, and of c_j of outliers, which are explained."""
+    rng = np.random.default_rng(parties)
+    labels, outlier = rng.integers(0, 3, 130), rng.random(130) < 0.3
+    hot, flags = bits.pack_rows(labels == np.arange(3)[:, None]), bits.pack(outlier)
+    nothing = [{"c": np.zeros_like(hot), "outlier": np.zeros_like(flags)}] * (parties - 1)
+    scores = share_states({"shown": np.arange(130, dtype=np.uint64)}, parties)
+    owned = [{"c": hot, "outlier": flags}, *nothing]
+    public = shape_to_state(ShardShape(130, (1,) * parties))
+    shards = [{0: {**each[0], **own, **public}} for each, own in zip(scores, owned, strict=True)]
+    protocol = weigh(3) if what == "weigh" else Explanations(3, 1, 8, others=True).rows()
+    states = run_with_stores(protocol, shards, ot_stores(protocol, shards, tmp_path, provider))
+    counted = labels[outlier] if what == "explain" else labels[~outlier]
+    name = COUNTS if what == "explain" else "n"
+    assert reconstruct(states, 0, name).reshape(-1).tolist() == np.bincount(counted, minlength=3).tolist()
+    if what == "explain":
+        assert reconstruct(states, 0, EXPLAINED_SCORE).tolist() == np.where(outlier, np.arange(130), 0).tolist()

@@ -59,6 +59,17 @@ def test_two_shards_and_two_stages_never_share_a_mask(tmp_path: Path, protocol: 
     assert len(np.unique(values)) == len(values)
 
 
+def test_expanded_shares_are_kept_only_where_the_same_context_receives(tmp_path: Path) -> None:
+    """A stage of a pipeline has a context of its own: what it kept for every shard would grow with the rows."""
+    context = open_context(bytes(32), claim_run(tmp_path))
+    (stage,), state = MULTIPLY.stages(), {"x": ZEROS, "y": ZEROS}
+    for shard in range(3):
+        send(context, stage, shard, state, StageMetrics())
+    assert not context.expansions
+    send(context, stage, 3, state, StageMetrics(), receives_here=True)
+    assert [address.shard for address in context.expansions] == [3]
+
+
 def test_two_runs_of_a_store_never_share_a_mask_and_a_resumed_run_uses_its_own(tmp_path: Path) -> None:
     (stage,) = MULTIPLY.stages()
     contexts = [open_context(bytes(32), claim_run(tmp_path, number)) for number in (0, 1, 0)]

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.transcript_cases import on_scores, on_squared_distances, on_starts, on_weights, words
+from support.transcript_cases import (
+    CLUSTER_CASES,
+    on_scores,
+    on_squared_distances,
+    on_starts,
+    on_weights,
+    words,
+)
 from support.transcripts import (
     ROWS,
     RUNS,
@@ -45,9 +52,10 @@ from veilmeans.transforms.primitives.divide import Division, numerator, quotient
 from veilmeans.transforms.primitives.multiply import MULTIPLY, multiply
 from veilmeans.transforms.primitives.share_and_open import OPEN, SHARE
 from veilmeans.transforms.primitives.truncate import Truncation, truncate
-from veilmeans.transforms.products.cross_product import CrossProduct, cross, mask_operand, shape_to_state
+from veilmeans.transforms.products.cross_product import OPERAND, CrossProduct, cross, mask_operand, shape_to_state
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, merge_rounds
+from veilmeans.transforms.statistics.profiles import PROFILE_OPERAND
 from veilmeans.transforms.statistics.weighted_choice import draw
 
 pytestmark = pytest.mark.slow
@@ -155,6 +163,7 @@ CASES: dict[str, Case] = {
         "a row by its weight": on_weights(m),
         "the rows of the largest scores": on_scores(m),
         "the nearest centroid of each row": on_squared_distances(m),
+        **{name: case_of(m) for name, case_of in CLUSTER_CASES.items()},
     }.items()
 } | {
     "minimum of 3, M = 2": on_distances(2, 3, Argmin(compare_bits=16)),
@@ -321,6 +330,8 @@ def test_missing_reused_and_broadcast_masks_are_detected(send: Callable[..., Arr
     assert misused_masks(masks_of(broken(send)))
 
 
+FIXED = (OPERAND, PROFILE_OPERAND)
+"""The stages of masks that stay with a matrix."""
 Position = tuple[int, int, int, str]
 """Party, iteration, shard, stage."""
 
@@ -365,7 +376,7 @@ class RecordedDraws:
         """List randomness that was expanded in two shapes, or at two positions. A fixed operand's mask may be."""
         wrong = [f"{at} {label}: shapes {shapes}" for (_, at, label), shapes in self.drawn.items() if len(shapes) > 1]
         for (_, address, label), positions in self.positions.items():
-            fixed = address.stage == "operand"
+            fixed = address.stage in FIXED
             distinct = len({(party, shard) for party, _, shard, _ in positions}) if fixed else len(positions)
             if distinct > 1:
                 wrong.append(f"{address} {label}: positions {sorted(positions)}")
@@ -394,7 +405,7 @@ def test_a_protocol_that_runs_twice_in_a_row_draws_new_randomness(case: Case, mo
     twice.run(case, case.protocol.then(reset) + case.protocol, 1, 1)
     assert twice.reused() == []
     drawn, drawn_once = (
-        [label for _, address, label in each.positions if address.stage != "operand"] for each in (twice, once)
+        [label for _, address, label in each.positions if address.stage not in FIXED] for each in (twice, once)
     )
     assert sorted(drawn) == sorted(drawn_once * 2)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.companies import Company, several_companies, two_companies
-from veilmeans.io.storage import atomic_files
+from veilmeans.io.files import atomic_files
 from veilmeans.pipelines.configure.party_keys import make_keys
 from veilmeans.schemas.errors import StorageError
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from veilmeans.io.storage.party_files import LOCAL, files_at
+from veilmeans.io.files.party_files import LOCAL, files_at
 from veilmeans.schemas.errors import ConfigError, StorageError
 
 

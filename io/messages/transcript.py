@@ -26,8 +26,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from veilmeans.io.exchange.message_log import MessageLog
-from veilmeans.io.storage.atomic_files import disk_errors, make_private_folder
+from veilmeans.io.files.atomic_files import disk_errors, make_private_folder, parse_json
+from veilmeans.io.messages.message_log import MessageLog
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError, StorageError
 from veilmeans.schemas.message import Header, MessageKey, iteration_in
@@ -55,7 +55,7 @@ class Line:
 
     @classmethod
     def parse(cls, text: str) -> "Line":
-        stage, shard, sender, recipient, broadcast, size, digest = json.loads(text)
+        stage, shard, sender, recipient, broadcast, size, digest = parse_json(text)
         return cls(str(stage), int(shard), str(sender), str(recipient), bool(broadcast), int(size), str(digest))
 
     def key(self, run: str, iteration: int) -> MessageKey:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from veilmeans.io.storage.tagged_files import DamagedFileError, map_tagged, write_tagged
+from veilmeans.io.files.tagged_files import DamagedFileError, map_tagged, write_tagged
 from veilmeans.schemas.arrays import from_stream, to_batch
 
 KEY, OTHER = bytes(32), bytes(31) + b"\1"

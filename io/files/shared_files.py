@@ -28,8 +28,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_delay, wait_exponential
 
-from veilmeans.io.storage.atomic_files import make_private_folder
-from veilmeans.io.storage.party_files import LOCAL, Bytes
+from veilmeans.io.files.atomic_files import make_private_folder
+from veilmeans.io.files.party_files import LOCAL, Bytes
 from veilmeans.schemas.errors import StorageError, printable
 
 _VERSION, _SALT, _TAG, _PIECE = b"VM1\0", 16, 16, 1 << 24

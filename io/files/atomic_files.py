@@ -29,9 +29,17 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file; None if it does not exist."""
     try:
-        return json.loads(path.read_text())
+        return parse_json(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; a ValueError also if it is nested more deeply than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def make_private_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.parties import file_mode
-from veilmeans.io.storage.atomic_files import atomic_write, write_text
+from veilmeans.io.files.atomic_files import atomic_write, write_text
 
 
 def test_a_new_file_and_its_folders_are_for_this_user_only(tmp_path: Path) -> None:

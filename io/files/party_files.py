@@ -1,7 +1,7 @@
 """The files of a party that its workers read and write, by their paths below `storage`.
 
 They are on the party's own disk (`LOCAL`), or, where the configuration names a `shared` place, there and sealed
-(`io.storage.shared_files`): then a path below `storage` stands for an object below `shared`, and `attach` says so for
+(`io.files.shared_files`): then a path below `storage` stands for an object below `shared`, and `attach` says so for
 this process. Files that only the driver needs (claims, handshakes, transcripts, results, reports) are not read and
 written through this interface: they stay on its disk.
 """
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from veilmeans.io.storage.atomic_files import atomic_write
+from veilmeans.io.files.atomic_files import atomic_write
 from veilmeans.schemas.arrays import Array, Arrays, from_stream, to_stream
 
 Bytes: TypeAlias = bytes | pa.Buffer

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from veilmeans.io.storage.party_files import LOCAL, files_at
+from veilmeans.io.files.party_files import LOCAL, files_at
 from veilmeans.schemas.arrays import stream_size, write_stream
 
 TAG_SIZE = 16

@@ -99,11 +99,11 @@ class MessageLog:
             while (found := _read_head(file.read(HEADER_SIZE))) is not None:
                 header, length = found
                 start = self._end + HEADER_SIZE + length
+                if start + header.size > size:
+                    return
                 try:
                     key = MessageKey.parse(file.read(length))
                 except RefusedError:
-                    return
-                if start + header.size > size:
                     return
                 self._places[key] = (start, header)
                 self._end = start + header.size

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.error_sentence import error_sentence
-from veilmeans.io.storage import shared_files
-from veilmeans.io.storage.shared_files import MountedFolder, SealError, SharedFiles, open_store, seal, unseal
+from veilmeans.io.files import shared_files
+from veilmeans.io.files.shared_files import MountedFolder, SealError, SharedFiles, open_store, seal, unseal
 from veilmeans.schemas.errors import StorageError
 
 KEY, STORAGE = bytes(range(32)), Path("/nowhere/storage")

@@ -1,0 +1,1 @@
+"""Files of a party: written atomically, tagged, secret, and local or shared and sealed."""
