@@ -61,7 +61,8 @@ BOTH = ("payco", "shop")
 def test_the_pages_have_the_commands_that_are_run_here() -> None:
     assert verbs("docs/commands.md") == [
         "init", "init", "config keys", "config fingerprint", "inspect", "config set", "prepare", "plan", "offline",
-        "train", "train", "status", "results", "report", "plan", "config predict", "predict", "reveal", "gateway",
+        "train", "train", "status", "openings", "results", "report", "plan", "config predict", "predict", "reveal",
+        "gateway",
     ]  # fmt: skip
     assert verbs("README.md") == ["init", "inspect", "plan", "train", "results"]
 
@@ -70,8 +71,8 @@ def test_the_pages_have_the_commands_that_are_run_here() -> None:
 def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     folder = example("kmeans", tmp_path)
     trial, separate, keys, fingerprint, inspect, *others = commands_of("docs/commands.md")
-    change, prepare, plan, offline, dry_run, train, status, results, report, compare, *others = others
-    new, predict, reveal, gateway = others
+    change, prepare, plan, offline, dry_run, train, status, openings, results, report, *others = others
+    compare, new, predict, reveal, gateway = others
     for init, name in ((trial, "trial"), (separate, "separate")):
         done(folder, init)
         assert {file.parent.name for file in (folder / name).rglob("config.yaml")} == {*BOTH}
@@ -89,6 +90,7 @@ def test_the_commands_run_on_the_example_of_k_means(tmp_path: Path) -> None:
     assert "opened at the end: centroids to payco\n" in done(folder, dry_run)[0]
     assert all("results: " in output for output in done(folder, train, BOTH))
     assert "example-1" in done(folder, status)[0]
+    assert "centroids" in done(folder, openings)[0]
     assert [each in done(folder, results)[0] for each in ("our rows in it", "amount", "visits")] == [True, True, False]
     results = {name: folder / f"storage/{name}/runs/example-1" for name in BOTH}
     assert "report.html" in done(folder, report)[0]
