@@ -15,7 +15,16 @@ from veilmeans.schemas.errors import ConfigError
 
 SECTIONS = {
     "Commands": ("init", "invite", "join", "inspect", "plan", "train", "results"),
-    "More commands": ("align", "offline", "predict", "reveal", "prepare", "status", "report", "config"),
+    "More commands, each with --help": (
+        "align",
+        "offline",
+        "predict",
+        "reveal",
+        "prepare",
+        "status",
+        "report",
+        "config",
+    ),
 }
 """The commands in the order of the help screen."""
 BRIEF = ("sweep", "audit", "openings", "accept", "refuse", "propose", "gateway", "demo", "version")
@@ -39,7 +48,7 @@ class OneScreenHelp(TyperGroup):
             formatter.write(f"{title}:\n")
             for name in names:
                 formatter.write(f"  {name:<9}{self.commands[name].get_short_help_str(80)}\n")
-        formatter.write(f"  {', '.join(BRIEF)}: each has --help\n")
+        formatter.write(f"  {', '.join(BRIEF)}\n")
         formatter.write(f"Options: {_OPTIONS}\n")
 
 

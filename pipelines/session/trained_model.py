@@ -54,11 +54,11 @@ class TrainedModel:
         digest = hashlib.sha256(self.binding.encode())
         kind = final_centroids(self.folder, self.iterations)
         shards = [self.folder.shard(kind, number) for number in shard_numbers(self.folder, kind)]
-        try:
-            for file in (self.folder.checkpoint(self.iterations), *shards):
+        for file in (self.folder.checkpoint(self.iterations), *shards):
+            try:
                 digest.update(files_at(file).read(file, fresh=True))
-        except OSError as error:
-            raise StorageError(f"{error.filename} cannot be read: restore it from a backup") from None
+            except OSError:  # that of Arrow has no name of the file
+                raise StorageError(f"{file} cannot be read: restore it from a backup") from None
         return digest.hexdigest()
 
 

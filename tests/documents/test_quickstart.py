@@ -76,12 +76,17 @@ def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
     configs = " ".join(f"--config {name}/config.yaml" for name in BOTH)
     at_both = [f"veilmeans train --config {name}/config.yaml" for name in BOTH]
     changes = "veilmeans config set --config payco/config.yaml"
-    shell.check([f"veilmeans config set {configs} run=second align.name=first exchange.timeout_s=30"])
+    shell.check(
+        [
+            f"veilmeans config set {configs} run=second align.name=first triples.store=third exchange.timeout_s=30",
+            *(f"veilmeans offline --config {name}/config.yaml &" for name in BOTH),
+            "wait",
+        ]
+    )
     storage, lost_folder = shell.folder / "shop/storage", shell.folder / "shop/lost"
     storage.rename(lost_folder)
     for kept in ("aligned", "runs/align-first"):
         shutil.copytree(lost_folder / kept, storage / kept)
-    (shell.folder / "payco/storage/triples/first/claims/0.json").unlink()  # as if shop had lost it before the run
     ran = shell.run(
         [
             "veilmeans train --config config.yaml",
@@ -89,7 +94,7 @@ def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
             at_both[0],
             f"{changes} kmeans.rows=null",
             at_both[0],
-            f"veilmeans config set {configs} triples.store=first exchange.timeout_s=30",
+            f"veilmeans config set {configs} triples.store=third exchange.timeout_s=30",
             *(f"{each} &" for each in at_both),
             "wait",
             f"veilmeans config set {configs} triples.store=second",
@@ -98,7 +103,13 @@ def test_its_errors_are_printed_in_those_words(shell: Shell) -> None:
             "wait",
         ]
     )
-    for number, code, sentence in ((0, 2, lost), (2, 2, rows), (4, 5, absent), (7, 4, store), (10, 4, differ)):
+    for number, code, sentence in (
+        (0, 2, lost),
+        (2, 2, rows),
+        (4, 5, absent),
+        (7, 4, store.replace("first", "third")),
+        (10, 4, differ),
+    ):
         assert (ran[number].code, shown_in(sentence, ran[number].output)) == (code, True), ran[number]
 
 

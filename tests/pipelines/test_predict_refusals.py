@@ -49,7 +49,7 @@ def refused(job: Callable[[], object], kind: type[VeilmeansError], *named: str) 
     """Check the class of an error, and that its sentence names these."""
     with pytest.raises(kind) as error:
         job()
-    assert [name for name in named if name not in error.value.sentence] == []
+    assert [name for name in named if name not in error.value.sentence] == [], error.value.sentence
 
 
 def with_rows(world: PredictionWorld, folder: Path, table: pa.Table, **job: Any) -> JobConfig:

@@ -54,7 +54,7 @@ def new_world(
         **job,
     }
     make = make_world if dealt else make_world_without_stores
-    return make(folder, data, agreed, beam={"rows_per_shard": rows_per_shard, **(beam or {})})
+    return make(folder, data, agreed, beam={"rows_per_shard": rows_per_shard, **(beam or {})}, audit={"keep": True})
 
 
 def check_same(one: World, other: World) -> None:

@@ -147,6 +147,7 @@ def make_world_without_stores(
     beam: Mapping[str, Any] | None = None,
     ids: str | None = None,
     dealer: str | None = None,
+    audit: Mapping[str, Any] | None = None,
     **triples: int,
 ) -> World:
     names = NAMES[: len(data)]
@@ -161,6 +162,7 @@ def make_world_without_stores(
         dealer,
         triples={"store": "store", **triples},
         beam=dict(beam or {}),
+        audit=dict(audit or {}),
         kmeans={**shape, "tol": 0, "id": ids, **job},
     )
     for name, part in zip(names, data, strict=True):

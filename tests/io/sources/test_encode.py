@@ -177,7 +177,7 @@ def test_an_interrupted_encoding_is_repeated(tmp_path: Path, monkeypatch: pytest
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(encoded_shards, "write_json", interrupt)
+    monkeypatch.setattr(encoded_shards, "write_file_json", interrupt)
     with pytest.raises(KeyboardInterrupt):
         encode_source(scan, scale_by(scan), (0, 4), 2, tmp_path)
     assert list(tmp_path.glob("prepared-*")) == [first.folder]

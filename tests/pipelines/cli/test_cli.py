@@ -26,7 +26,7 @@ from veilmeans.schemas.errors import RefusedError
 
 SHOWN = [name for names in SECTIONS.values() for name in names]
 TOP_LEVEL = [*SHOWN, *BRIEF]
-CONFIG_COMMANDS = ["set", "fill", "keys", "fingerprint", "predict", "words"]
+CONFIG_COMMANDS = ["set", "fill", "keys", "fingerprint", "predict", "words", "token"]
 COMMANDS = [[name] for name in TOP_LEVEL] + [["config", name] for name in CONFIG_COMMANDS]
 WITHOUT_CONFIG = (["init"], ["demo"], ["version"], ["config"], ["config", "keys"], ["config", "fingerprint"])
 CONFIG_BY_DEFAULT = (["invite"], ["join"], ["accept"], ["refuse"], ["propose"], ["config", "words"])
@@ -87,7 +87,7 @@ def test_help_is_one_screen_with_the_main_commands_first() -> None:
     named = [found[1] for line in lines if (found := re.match(r"  (\w+) {2,}\S", line))]
     assert named[:7] == ["init", "invite", "join", "inspect", "plan", "train", "results"]
     assert named == SHOWN
-    assert any(line.startswith(f"  {', '.join(BRIEF)}:") for line in lines)
+    assert f"  {', '.join(BRIEF)}" in lines
     assert any("--install-completion" in line for line in lines)
 
 

@@ -24,7 +24,7 @@ from veilmeans.schemas.errors import PeerError
 
 OF_A_RUN = (
     "inspect", "plan", "train", "results", "offline", "predict", "reveal", "prepare", "status", "report", "gateway",
-    "align", "sweep", "config predict", "config words", "audit", "openings",
+    "align", "sweep", "config predict", "config words", "audit", "openings", "config token",
 )  # fmt: skip
 OTHERS = (
     "init", "demo", "version", "invite", "join", "accept", "refuse", "propose", "config set", "config fill",
