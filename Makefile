@@ -4,19 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-flink test-dataflow test-workers test-sklearn test-airflow test-containers clean
+.PHONY: demo test test-fast mutants fuzz faults lint docs bench bench-sparse bench-peers bench-wan bench-offline bench-fraud bench-align paper paper-again test-data test-long test-flink test-dataflow test-workers test-sklearn test-airflow test-containers clean
 
 demo: $(READY)
 	$(BIN)/veilmeans demo
 
 # Everything that needs no more than this machine: under ten minutes on two cores.
-NEEDS_MORE := flink or prism or dataflow or workers or data or sklearn or containers
+NEEDS_MORE := long or flink or prism or dataflow or workers or data or sklearn or containers
 test: $(READY)
 	$(BIN)/python -m pytest -m "not ($(NEEDS_MORE))" -n 2 --dist loadfile
 
 # Without processes of parties and whole runs: under two minutes.
 test-fast: $(READY)
 	$(BIN)/python -m pytest -m "not (processes or slow or $(NEEDS_MORE))" -n 2 --dist loadfile
+
+# More kills and whole runs, which take minutes together.
+test-long: $(READY)
+	$(BIN)/python -m pytest -m long -n 2
 
 # Twenty faults in a copy of the code, one at a time: tests must find each.
 mutants: $(READY)

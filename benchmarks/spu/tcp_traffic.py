@@ -3,6 +3,7 @@
 Unlike a network interface's counter, this does not count what other processes send.
 """
 
+import os
 import socket
 import struct
 from contextlib import suppress
@@ -14,8 +15,8 @@ _BYTES_RECEIVED = 128
 
 def connections() -> dict[str, int]:
     """What each open connection has received so far, by its two ends."""
-    found = (_connection(int(file.name)) for file in Path("/proc/self/fd").iterdir())
-    return dict(each for each in found if each is not None)
+    descriptors = [int(file.name) for file in list(Path("/proc/self/fd").iterdir())]
+    return dict(each for each in map(_connection, descriptors) if each is not None)
 
 
 def received_since(before: dict[str, int]) -> int:
@@ -28,9 +29,19 @@ def received_since(before: dict[str, int]) -> int:
 
 def _connection(descriptor: int) -> tuple[str, int] | None:
     """The ends of a descriptor and the bytes received; None if it is no TCP connection, or was closed meanwhile."""
-    with suppress(OSError), socket.socket(fileno=socket.dup(descriptor)) as connection:
+    with suppress(OSError), _opened_again(descriptor) as connection:
         if connection.type == socket.SOCK_STREAM and connection.family in (socket.AF_INET, socket.AF_INET6):
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
             ends = f"{connection.getsockname()}-{connection.getpeername()}"
             return ends, int(struct.unpack_from("Q", info, _BYTES_RECEIVED)[0])
     return None
+
+
+def _opened_again(descriptor: int) -> socket.socket:
+    """A socket that can be closed while the descriptor stays open; an OSError if it is no socket."""
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise

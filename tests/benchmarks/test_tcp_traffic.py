@@ -34,7 +34,9 @@ def test_received_bytes_are_counted_at_each_end_and_a_closed_connection_is_notic
 def test_other_descriptors_are_no_connections_and_stay_open() -> None:
     left, right = socket.socketpair()
     with left, right, Path(__file__).open() as file, socket.create_server(("127.0.0.1", 0)) as server:
+        before = len(list(Path("/proc/self/fd").iterdir()))
         names = connections()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
         assert not any(str(server.getsockname()) in name for name in names)
         left.sendall(b"still open")
         receive(right, 10)

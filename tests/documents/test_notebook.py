@@ -14,7 +14,7 @@ import veilmeans
 from veilmeans.transforms.kmeans.plaintext_kmeans import nearest
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "veilkmeans.ipynb"
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 FACTS = """
 import json
 print(json.dumps({

@@ -68,7 +68,9 @@ def check_run(world: World, values: Real, layout: str) -> None:
     assert json.loads(world["payco"].run_folder.result.read_text())["inertia"] == pytest.approx(inertia, abs=2**-12)
 
 
-@pytest.mark.parametrize(("layout", "rounds"), [("vertical", "one_call"), ("horizontal", "stages")])
+@pytest.mark.parametrize(
+    ("layout", "rounds"), [("vertical", "one_call"), pytest.param("horizontal", "stages", marks=pytest.mark.long)]
+)
 def test_one_store_serves_runs_of_different_sizes(tmp_path: Path, layout: str, rounds: str) -> None:
     first, second = two_runs(tmp_path, layout, rounds=rounds)
     for world, rows in ((first, 20), (second, 9 if layout == "vertical" else 7)):

@@ -111,6 +111,7 @@ def test_one_column_shard_has_two_owners(columns: Undisturbed) -> None:
 
 # Executions.
 @pytest.mark.processes
+@pytest.mark.long
 def test_workers_that_are_processes_give_the_same_shares(columns: Undisturbed, tmp_path: Path) -> None:
     """Stage by stage, in worker processes that read the keys; the peer runs in one call. Nothing is opened."""
     job = {"iterations_per_pipeline": HE_ITERATIONS, "reveal": {"assignments": (), "centroids": ()}}
@@ -126,6 +127,7 @@ def at_message(iteration: int, stage: str, number: int = 1) -> Strike:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_parties_killed_in_every_stage_with_ciphertexts_resume(rows: Undisturbed, tmp_path: Path) -> None:
     """One party runs stage by stage, the other in one call; the moments are listed in the order in which they come."""
     world = rows.new.copied(tmp_path / "world", exchange={"kind": "files"})

@@ -84,6 +84,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_either_party_killed_at_random_moments_gives_the_same_shares(
     tmp_path: Path, undisturbed: Callable[[str], Undisturbed], name: str

@@ -141,11 +141,12 @@ def test_shares_do_not_depend_on_how_a_party_runs(vertical: Reference, name: str
     vertical.check(VARIANTS[name], tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["pipelines of stages", "one call and stages"])
+@pytest.mark.parametrize("name", [pytest.param("pipelines of stages", marks=pytest.mark.long), "one call and stages"])
 def test_shares_of_a_horizontal_run_do_not_either(horizontal: Reference, name: str, tmp_path: Path) -> None:
     horizontal.check(VARIANTS[name], tmp_path / "other")
 
 
+@pytest.mark.long
 def test_shares_over_several_column_shards_do_not_either(tmp_path: Path) -> None:
     reference = Reference.make(tmp_path, True, STARTS * THREE_COLUMNS)
     folder = reference.trained.run_folder(A)

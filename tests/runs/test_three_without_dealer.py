@@ -17,7 +17,7 @@ from veilmeans.transforms.kmeans.plaintext_kmeans import nearest, plaintext_iter
 from veilmeans.transforms.offline import ot_store
 from veilmeans.transforms.offline.ot_setup import OtSetup
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 NAMES, COLUMNS = ("payco", "shop", "bank"), ["amount", "age", "visits", "basket"]
 ROWS, ITERATIONS = 30, 2

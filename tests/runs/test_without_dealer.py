@@ -164,6 +164,7 @@ DEATHS, CHANGES = 5, 100
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_either_party_killed_at_ten_random_moments_leaves_a_store_that_works(tmp_path: Path) -> None:
     """A gateway refuses another message under a key that it has: then a command would end with an error."""
     world = new_world(tmp_path)
@@ -221,6 +222,7 @@ def test_a_session_is_repeated_byte_by_byte_only_if_both_have_their_secrets(tmp_
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_a_party_that_lost_its_folder_is_not_answered_until_a_new_store_is_named(tmp_path: Path) -> None:
     """Whatever the other party sends to it again is what it has sent before."""
     world = new_world(tmp_path / "world")
