@@ -87,7 +87,11 @@ def plain_labels(folder: Folder, parties: Sequence[str]) -> NDArray[np.intp]:
 
 @pytest.mark.parametrize(
     ("parties", "dealer"),
-    [(("payco", "shop"), None), (("payco", "shop", "bank"), None), (("payco", "shop"), "dealer")],
+    [
+        (("payco", "shop"), None),
+        pytest.param(("payco", "shop", "bank"), None, marks=pytest.mark.long),
+        (("payco", "shop"), "dealer"),
+    ],
     ids=["two", "three", "two-and-a-dealer"],
 )
 def test_the_printed_commands_lead_to_the_clusters_of_plaintext_lloyd(

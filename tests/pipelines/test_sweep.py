@@ -75,7 +75,9 @@ def opened(world: World, name: str) -> dict[int, float | None]:
     return {each["clusters"]: each.get("inertia") for each in summary["trainings"]}
 
 
-@pytest.mark.parametrize(("layout", "parties"), [("vertical", 2), ("horizontal", 2), ("vertical", 3)])
+@pytest.mark.parametrize(
+    ("layout", "parties"), [("vertical", 2), ("horizontal", 2), pytest.param("vertical", 3, marks=pytest.mark.long)]
+)
 def test_inertias_are_those_of_lloyd_and_opened_by_the_policy(tmp_path: Path, layout: str, parties: int) -> None:
     world = sweep_world(tmp_path, layout, parties)
     run_in_threads(run_sweep, world.parties)
@@ -145,6 +147,7 @@ def test_a_training_of_a_sweep_is_a_model_for_new_rows(tmp_path: Path) -> None:
         assert pq.read_table(config.run_folder.assignments).equals(pq.read_table(trained.assignments))
 
 
+@pytest.mark.long
 def test_homomorphic_products_of_all_trainings_use_the_keys_of_one_store(tmp_path: Path) -> None:
     world = sweep_world(tmp_path, products="he", sweep=[1, 3], clusters=3, max_iter=2)
     run_in_threads(run_sweep, world.parties)

@@ -136,7 +136,10 @@ def horizontal(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return Reference.make(tmp_path_factory.mktemp("horizontal"), False)
 
 
-@pytest.mark.parametrize("name", ["one pipeline of stages", "one call and stages", list(VARIANTS)[-1]])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("one pipeline of stages", marks=pytest.mark.long), "one call and stages", list(VARIANTS)[-1]],
+)
 def test_shares_do_not_depend_on_how_a_party_runs(vertical: Reference, name: str, tmp_path: Path) -> None:
     vertical.check(VARIANTS[name], tmp_path / "other")
 

@@ -86,7 +86,10 @@ def clusters(world: World) -> tuple[list[int], Real]:
 
 
 @pytest.mark.usefixtures("_small_sets")
-@pytest.mark.parametrize(("layout", "products"), [("vertical", "beaver"), ("horizontal", "beaver"), ("vertical", "he")])
+@pytest.mark.parametrize(
+    ("layout", "products"),
+    [("vertical", "beaver"), ("horizontal", "beaver"), pytest.param("vertical", "he", marks=pytest.mark.long)],
+)
 def test_all_providers_give_the_clusters_of_lloyd(tmp_path: Path, layout: str, products: str) -> None:
     labels, centroids = lloyd()
     span = np.ptp(blobs(ROWS, len(COLUMNS)), axis=0)
@@ -103,7 +106,11 @@ def test_all_providers_give_the_clusters_of_lloyd(tmp_path: Path, layout: str, p
 @pytest.mark.usefixtures("_small_sets")
 @pytest.mark.parametrize(
     ("provider", "layout", "products"),
-    [("ot", "vertical", "beaver"), ("iknp", "horizontal", "beaver"), ("ot", "vertical", "he")],
+    [
+        ("ot", "vertical", "beaver"),
+        ("iknp", "horizontal", "beaver"),
+        pytest.param("ot", "vertical", "he", marks=pytest.mark.long),
+    ],
 )
 def test_the_best_of_several_starts_and_its_outliers_are_those_of_plaintext(
     tmp_path: Path, provider: str, layout: str, products: str
@@ -202,7 +209,7 @@ def equal_arrays(one: Mapping[Message, Array], other: Mapping[Message, Array]) -
 
 
 @pytest.mark.usefixtures("_small_sets")
-@pytest.mark.parametrize("provider", ["ot", "iknp"])
+@pytest.mark.parametrize("provider", ["ot", pytest.param("iknp", marks=pytest.mark.long)])
 def test_a_session_is_repeated_byte_by_byte_only_if_both_have_their_secrets(tmp_path: Path, provider: str) -> None:
     """With a peer that starts afresh, a party sends nothing again but its contribution to the nonce."""
     new = new_world(tmp_path / "new", provider)

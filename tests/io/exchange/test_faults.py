@@ -182,6 +182,7 @@ def test_pipelines_that_are_killed_fail_and_are_disturbed_give_the_same_result(t
     check_only_farewells_remain(world)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @KINDS
 def test_processes_end_with_code_6_and_one_line_when_a_party_contradicts_itself(tmp_path: Path, kind: str) -> None:

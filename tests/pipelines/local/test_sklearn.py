@@ -12,7 +12,7 @@ from support import estimator_stand_in as stand_in
 from veilmeans import VeilKMeans
 from veilmeans.pipelines.local import estimator as module
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 Check = Callable[[VeilKMeans], None]
 CHECKS = parametrize_with_checks([VeilKMeans(n_clusters=2, max_iter=3, dealer=True)])
