@@ -20,7 +20,7 @@ test-fast: $(READY)
 
 # More kills and whole runs, which take minutes together.
 test-long: $(READY)
-	$(BIN)/python -m pytest -m long -n 2
+	$(BIN)/python -m pytest -m "long and not sklearn" -n 2
 
 # Twenty faults in a copy of the code, one at a time: tests must find each.
 mutants: $(READY)

@@ -11,6 +11,7 @@ from veilmeans.crypto import prg, ring
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.transforms.kmeans.iteration import choose_centroid, mask_operands, write_first_seeds
+from veilmeans.transforms.kmeans.kmeans_plus_plus import Seeding
 from veilmeans.transforms.kmeans.party_state import PartyJob, by_columns
 from veilmeans.transforms.kmeans.seed_state import ALL_SEEDS
 from veilmeans.transforms.kmeans.steps import KMeansSteps
@@ -73,8 +74,7 @@ def check_seeds(kmeans: KMeansSteps, rows: Real, first: int = 7) -> list[int]:
     assert kmeans.seeding is not None
     rows = fixed.decode(fixed.encode(rows))
     centroids, numbers = run_seeding(kmeans, rows, first)
-    rounding = 2 * len(rows) * 2.0 ** (kmeans.seeding.shift - 2 * fixed.FRACTION_BITS)
-    same = []
+    rounding, same = _rounding(kmeans.seeding, len(rows)), []
     for centroid in centroids:
         assert (rows == centroid).all(axis=1).any(), "every centroid is a row, to the last bit"
     for centroid, (row, margin) in zip(centroids, chosen_in_the_clear(rows, first, numbers), strict=True):
@@ -83,3 +83,30 @@ def check_seeds(kmeans: KMeansSteps, rows: Real, first: int = 7) -> list[int]:
         np.testing.assert_array_equal(centroid, rows[row])
         same.append(row)
     return same
+
+
+def check_seeds_of_many_rows(kmeans: KMeansSteps, rows: Real, first: int) -> list[int]:
+    """Compare all choices, each after those that were made on shares; return the chosen rows.
+
+    Of many rows the rounding of all weights exceeds the weight of one. So the limit must be between the prefix sums
+    before and after the chosen row, or as near to them as the rounding.
+    """
+    assert kmeans.seeding is not None
+    rows = fixed.decode(fixed.encode(rows))
+    centroids, numbers = run_seeding(kmeans, rows, first)
+    np.testing.assert_array_equal(centroids[0], rows[first])
+    weights, chosen, rounding = np.full(len(rows), np.inf), [first], _rounding(kmeans.seeding, len(rows))
+    for number, centroid in zip(numbers, centroids[1:], strict=True):
+        weights = np.minimum(weights, ((rows - rows[chosen[-1]]) ** 2).sum(axis=1))
+        up_to = np.cumsum(weights)
+        limit, found = number * up_to[-1], np.flatnonzero((rows == centroid).all(axis=1))
+        off = np.maximum(up_to[found] - weights[found] - limit, limit - up_to[found])
+        assert off.min() <= rounding < up_to[-1] / 100
+        chosen.append(int(found[off.argmin()]))
+        assert weights[chosen[-1]] > 0
+    return chosen
+
+
+def _rounding(seeding: Seeding, rows: int) -> float:
+    """The largest error of a prefix sum, and of the limit, by the rounding of all weights."""
+    return 2 * rows * 2.0 ** (seeding.shift - 2 * fixed.FRACTION_BITS)
