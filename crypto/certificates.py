@@ -63,7 +63,7 @@ _MALFORMED = (
     *(ValueError, x509.ExtensionNotFound, x509.InvalidVersion, x509.DuplicateExtension),
     *(x509.UnsupportedGeneralNameType, x509.AttributeNotFound),
 )
-"""What `cryptography` raises for a file that is no certificate, or an unusual one."""
+"""Errors of `cryptography` for a file that is no certificate, or an unusual one."""
 
 
 def fingerprint(pem: bytes) -> str:

@@ -173,7 +173,7 @@ def _refuse_old(store: str, party: str, free: int, witness: str, remembered: int
 
 
 def _confirm(exchange: Exchange, config: JobConfig, ledger: ClaimLedger, number: int) -> None:
-    """Tell the peers that this party has claimed its number, and note that they have."""
+    """Confirm to the peers that this party has claimed its number, and note their confirmations."""
     where = Address(config.run, 0, _STAGE, _CLAIMED)
     missing = [peer for peer in config.peers if not ledger.confirmed(peer, number)]
     if not missing:
