@@ -1,14 +1,14 @@
-"""What Beam stores of a pipeline: elements as Arrow IPC, never a pickle; the work of its steps, each once in a job.
+"""Serialisation for Beam: elements as Arrow IPC, never a pickle; the work of a job's steps, each content once.
 
-Beam pickles the work of every step into the graph. A job of many iterations has hundreds of steps, and their work
-differs little: one configuration, one protocol in several steps, the same steps in every iteration. `share_work` puts
-every content once into one pipeline option, which runners give to their workers, and the graph has digests only:
+Beam pickles the work of every step into the graph. A job of many iterations has hundreds of steps, whose work differs
+little: one configuration in all, one round in two steps, the same steps in every iteration. `share_work` puts every
+content once into one pipeline option, which runners give to their workers; the graph has its digests:
 
-    work ─▶ [its context left out] ─▶ digest ┐
-    context ─▶ [its configuration left out] ─▶ digest ├▶ recall(digests): what the graph has
-    configuration ─▶ digest ┘
+    a step's work, without its context  ┐
+    the context, without its configuration  ├▶ the option: content by digest;  the graph: recall(digest, digest, digest)
+    the configuration  ┘
 
-An option holds no secrets, as the graph holds none: `PartyContext` has none.
+The option holds no secrets, as the graph does not: a `PartyContext` has none. On DirectRunner the graph has it all.
 """
 
 import base64
@@ -36,7 +36,7 @@ from veilmeans.transforms.rounds.party_context import PartyContext
 _VALUE, _REFERENCE = b"V", b"R"
 _PADDING = b"\0" * 7  # aligns the IPC stream to 8 bytes after the byte of the kind
 _OPTION = "veilmeans_work"
-_DIGEST_BYTES = 8  # they tell a job's contents from each other; who can change an option can change the graph
+_DIGEST_BYTES = 8  # enough to distinguish one job's contents; who can change its option can change its graph, too
 
 
 class ShardCoder(beam.coders.Coder):
