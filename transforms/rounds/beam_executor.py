@@ -230,7 +230,7 @@ class StopBit(PlainDoFn):
 class Rebalance(beam.Reshuffle):
     """Spread shards over the workers. Shard numbers are unique: they are the keys, and Beam adds none.
 
-    Runners replace it as a whole, as they do Beam's own; it is a third of that in a graph, and four steps less.
+    Runners may replace it as a whole, as they do Beam's own; that has three more steps, and four times the bytes.
     """
 
     def expand(self, pcoll: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
