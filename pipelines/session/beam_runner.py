@@ -19,6 +19,7 @@ from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import StoreShard
 from veilmeans.transforms.rounds.beam_executor import RunDescription
 from veilmeans.transforms.rounds.beam_patches import CachedOptions, sample_often
+from veilmeans.transforms.rounds.beam_serialisation import share_work
 from veilmeans.transforms.rounds.executor import Describe
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics
 
@@ -76,6 +77,8 @@ def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> Pi
     runner = "FnApiRunner" if config.beam.runner == "DirectRunner" else config.beam.runner
     pipeline = beam.Pipeline(runner=runner, options=_options(config))
     build(pipeline)
+    if config.beam.runner != "DirectRunner":  # whose workers get no options
+        share_work(pipeline)
     try:
         result = pipeline.run()
         result.wait_until_finish()

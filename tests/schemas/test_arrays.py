@@ -23,7 +23,7 @@ from veilmeans.schemas.arrays import (
     write_stream,
 )
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.shard_coder import ShardCoder
+from veilmeans.transforms.rounds.beam_serialisation import ShardCoder
 
 DTYPES = [np.uint8, np.uint16, np.uint32, np.uint64, np.int64, np.float64]
 FRAMING = 1024

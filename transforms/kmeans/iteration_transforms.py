@@ -10,14 +10,14 @@ from veilmeans.io.storage.triple_store import Manifest
 from veilmeans.transforms.kmeans.iteration import iterate, may_begin, predict_rows
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.rounds.beam_executor import RunDescription
+from veilmeans.transforms.rounds.beam_serialisation import PlainDoFn, PlainParDo
 
 
 @dataclass
 class LloydIteration(beam.PTransform):
     """Run `iterate`: the number of iterations done in, one more out; nothing where the run has stopped.
 
-    `manifest` is of the triple store that the run has claimed: a side input, against which the store that a worker sees
-    is checked.
+    `manifest` is of the triple store that the run has claimed; the store that a worker sees is checked against it.
     """
 
     job: PartyJob
@@ -27,10 +27,10 @@ class LloydIteration(beam.PTransform):
         super().__init__(f"Iteration {self.job.context.iteration + 1}")
 
     def expand(self, done: beam.PCollection[int]) -> beam.PCollection[int]:
-        begun = done | "Begin" >> _begin(self.job, self.manifest, done.pipeline)
+        begun = done | "Begin" >> PlainParDo(BeginIteration(self.job, self.manifest))
         describe = partial(iterate, self.job.steps, self.job.context.iteration == 0)
         finished = begun | "Iterate" >> RunDescription(self.job, describe, self.job.one_call)
-        return finished | "Done" >> beam.Map(_next, self.job.context.iteration + 1).with_output_types(int)
+        return finished | "Done" >> PlainParDo(Done(self.job.context.iteration + 1)).with_output_types(int)
 
 
 @dataclass
@@ -41,28 +41,29 @@ class PredictRows(beam.PTransform):
     manifest: Manifest
 
     def expand(self, begin: beam.PCollection[int]) -> beam.PCollection[int]:
-        begun = begin | "Begin" >> _begin(self.job, self.manifest, begin.pipeline)
+        begun = begin | "Begin" >> PlainParDo(BeginIteration(self.job, self.manifest))
         return begun | "Predict" >> RunDescription(self.job, partial(predict_rows, self.job.steps), self.job.one_call)
 
 
-def _begin(job: PartyJob, manifest: Manifest, pipeline: beam.Pipeline) -> beam.PTransform:
-    manifests = pipeline | f"Manifest {job.context.iteration}" >> beam.Create([manifest])
-    return beam.ParDo(BeginIteration(job), beam.pvalue.AsSingleton(manifests))
+class Done(PlainDoFn):
+    """Give the number of iterations done for each shard that is done."""
+
+    def __init__(self, done: int) -> None:
+        self.done = done
+
+    def process(self, _shard: int) -> Iterator[int]:
+        yield self.done
 
 
-def _next(_shard: int, done: int) -> int:
-    return done
-
-
-class BeginIteration(beam.DoFn):
+class BeginIteration(PlainDoFn):
     """Pass the number of iterations on, unless the run has stopped, if the triple store serves this iteration."""
 
-    def __init__(self, job: PartyJob) -> None:
-        self.job = job
+    def __init__(self, job: PartyJob, manifest: Manifest) -> None:
+        self.job, self.manifest = job, manifest
 
     def setup(self) -> None:
         self.context = self.job.context.open()
 
-    def process(self, done: int, manifest: Manifest) -> Iterator[int]:
-        if may_begin(self.job, self.context, manifest):
+    def process(self, done: int) -> Iterator[int]:
+        if may_begin(self.job, self.context, self.manifest):
             yield done

@@ -10,8 +10,8 @@ import apache_beam as beam
 
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.beam_patches import PlainDoFn
-from veilmeans.transforms.rounds.beam_rounds import RunLanes, RunProtocol
+from veilmeans.transforms.rounds.beam_rounds import RunLanes, RunProtocol, only_state
+from veilmeans.transforms.rounds.beam_serialisation import PlainDoFn, PlainParDo, SharedWork
 from veilmeans.transforms.rounds.executor import (
     AddUp,
     BareExecutor,
@@ -49,7 +49,7 @@ class RunDescription(beam.PTransform):
             done = element | "In one call" >> _on_shard(self.job, partial(_run_description, self.describe))
         else:
             done = self.describe(BeamExecutor(begin, self.job)).collection
-        return done | "Shard numbers" >> beam.Keys()
+        return done | "Shard numbers" >> _numbers()
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class BeamExecutor(Generic[J]):
         numbers, begin = tuple(self.job.shard_numbers(over)), self.begin
         for each in after:
             begin = begin | self._hold_back_until(each, int)
-        empty = beam.FlatMap(partial(_empty_states, numbers)).with_output_types(tuple[int, Shard])
-        states = begin | self._label("Shards") >> empty | self._label("Rebalance") >> beam.Reshuffle()
+        empty = PlainParDo(EmptyStates(numbers)).with_output_types(tuple[int, Shard])
+        states = begin | self._label("Shards") >> empty | self._label("Rebalance") >> Rebalance()
         return self.load(load, BeamShards(over, states))
 
     def load(self, load: Load, states: BeamShards) -> BeamShards:
@@ -93,8 +93,8 @@ class BeamExecutor(Generic[J]):
         return [BeamShards(states.over, each) for (_, states), each in zip(lanes, ended, strict=True)]
 
     def unless(self, stop: BeamShards, states: BeamShards) -> BeamShards:
-        bits = beam.pvalue.AsList(stop.collection | self._label("Stop bit") >> beam.ParDo(StopBit(self.job.context)))
-        passing = beam.FlatMap(_unless_stopped, bits).with_output_types(tuple[int, Shard])
+        bits = beam.pvalue.AsList(stop.collection | self._label("Stop bit") >> PlainParDo(StopBit(self.job.context)))
+        passing = PlainParDo(UnlessStopped(), bits).with_output_types(tuple[int, Shard])
         return BeamShards(states.over, states.collection | self._label("Unless stopped") >> passing)
 
     def keep(self, keep: Keep, states: BeamShards) -> BeamShards:
@@ -110,7 +110,7 @@ class BeamExecutor(Generic[J]):
             (left.collection, right.collection)
             | self._label("Flatten") >> beam.Flatten()
             | self._label("Group") >> beam.GroupByKey()
-            | self._label("Join") >> beam.ParDo(SideBySide(self.job.context))
+            | self._label("Join") >> PlainParDo(SideBySide(self.job.context))
         )
         return BeamShards(left.over, joined)
 
@@ -127,8 +127,8 @@ class BeamExecutor(Generic[J]):
 
     def _hold_back_until(self, ready: BeamShards, element: Any) -> beam.PTransform:
         """Elements pass when all of `ready` are there: they are a side input."""
-        numbers = beam.pvalue.AsList(ready.collection | self._label("Ready") >> beam.Keys())
-        return self._label("Hold back") >> beam.Map(_unchanged, numbers).with_output_types(element)
+        numbers = beam.pvalue.AsList(ready.collection | self._label("Ready") >> _numbers())
+        return self._label("Hold back") >> PlainParDo(Unchanged(), numbers).with_output_types(element)
 
     def _label(self, what: str) -> str:
         """A label that is unique in this pipeline, and the same whenever it is built."""
@@ -160,12 +160,18 @@ def _empty_state(number: int) -> tuple[int, Shard]:
     return number, Shard()
 
 
-def _empty_states(numbers: Sequence[int], _begin: int) -> Iterator[tuple[int, Shard]]:
-    return map(_empty_state, numbers)
+class EmptyStates(PlainDoFn):
+    """Make an empty state for each shard number."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    def process(self, _begin: int) -> Iterator[tuple[int, Shard]]:
+        return map(_empty_state, self.numbers)
 
 
 def _on_shard(job: Job, work: Work) -> beam.PTransform:
-    return beam.ParDo(_OnShard(job, work)).with_output_types(tuple[int, Shard])
+    return PlainParDo(_OnShard(job, work)).with_output_types(tuple[int, Shard])
 
 
 def _run_description(describe: Describe, job: Job, context: OpenPartyContext, _shard: int, _arrays: Arrays) -> Any:
@@ -221,16 +227,51 @@ class StopBit(PlainDoFn):
         yield has_stopped(self.open.scratch.load(element[1]))
 
 
-def _unless_stopped(element: tuple[int, Shard], stopped: Sequence[bool]) -> Iterator[tuple[int, Shard]]:
-    if not any(stopped):
+class Rebalance(beam.Reshuffle):
+    """Spread shards over the workers. Shard numbers are unique: they are the keys, and Beam adds none.
+
+    Runners may replace it as a whole, as they do Beam's own; that has three more steps, and four times the bytes.
+    """
+
+    def expand(self, pcoll: beam.PCollection[tuple[int, Shard]]) -> beam.PCollection[tuple[int, Shard]]:
+        return pcoll | "Group" >> beam.GroupByKey() | "Only" >> PlainParDo(OnlyState())
+
+
+class OnlyState(PlainDoFn):
+    """Take the one state of a shard."""
+
+    def process(self, element: tuple[int, Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
+        shard, states = element
+        yield shard, only_state(shard, states)
+
+
+class UnlessStopped(PlainDoFn):
+    """Pass elements on unless a stop bit is 1."""
+
+    def process(self, element: tuple[int, Shard], stopped: Sequence[bool]) -> Iterator[tuple[int, Shard]]:
+        if not any(stopped):
+            yield element
+
+
+class Unchanged(PlainDoFn):
+    """Pass elements on, when the side input is there."""
+
+    def process(self, element: Any, _ready: Sequence[int]) -> Iterator[Any]:
         yield element
 
 
-def _unchanged(element: Any, _ready: Sequence[int]) -> Any:
-    return element
+class ShardNumber(PlainDoFn):
+    """Take the shard's number."""
+
+    def process(self, element: tuple[int, Shard]) -> Iterator[int]:
+        yield element[0]
 
 
-class SumShares(beam.CombineFn):
+def _numbers() -> beam.PTransform:
+    return PlainParDo(ShardNumber()).with_output_types(int)
+
+
+class SumShares(SharedWork, beam.CombineFn):
     """Add up parts of a total in a tree: shares mod 2^64, ciphertexts as products under the peers' public moduli."""
 
     def __init__(self, add_up: AddUp) -> None:

@@ -25,11 +25,10 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.schemas.arrays import Arrays
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.beam_patches import PlainDoFn
+from veilmeans.transforms.rounds.beam_serialisation import PlainDoFn, PlainParDo, ShardCoder
 from veilmeans.transforms.rounds.executor import run_stages
 from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyContext, deliver, receive, send
 from veilmeans.transforms.rounds.protocol import Protocol, Stage
-from veilmeans.transforms.rounds.shard_coder import ShardCoder
 from veilmeans.transforms.rounds.stage_metrics import StageMetrics, count_stage
 
 beam.coders.registry.register_coder(Shard, ShardCoder)
@@ -66,9 +65,9 @@ class RunProtocol(beam.PTransform):
         *sending, last = half_rounds(self.protocol)
         for each in sending:
             name = each.sends.name if each.sends else ""
-            shards = shards | f"Send {name}" >> beam.ParDo(RunHalfRound(self.context, each))
+            shards = shards | f"Send {name}" >> PlainParDo(RunHalfRound(self.context, each))
             shards = shards | f"Barrier {name}" >> beam.GroupByKey()
-        return shards | f"Finish {self.protocol.name}" >> beam.ParDo(RunHalfRound(self.context, last))
+        return shards | f"Finish {self.protocol.name}" >> PlainParDo(RunHalfRound(self.context, last))
 
 
 class _Delivering(PlainDoFn):
@@ -110,7 +109,7 @@ class RunHalfRound(_Delivering):
 
     def process(self, element: tuple[int, Shard | Iterable[Shard]]) -> Iterator[tuple[int, Shard]]:
         shard, state = element
-        after, messages = run_half_round(self.open, self.half_round, shard, _only_state(shard, state))
+        after, messages = run_half_round(self.open, self.half_round, shard, only_state(shard, state))
         self.add(messages)
         yield shard, after
 
@@ -138,7 +137,7 @@ class RunLanes(beam.PTransform):
         halves, joint = [half_rounds(protocol) for protocol in self.protocols], self._joint_rounds()
         ended: dict[int, beam.PCollection] = {}
         running = [
-            shards | f"Send {protocol.name}" >> beam.ParDo(BeginLane(self.context, lane, first))
+            shards | f"Send {protocol.name}" >> PlainParDo(BeginLane(self.context, lane, first))
             for lane, (shards, protocol, (first, *_)) in enumerate(zip(lanes, self.protocols, halves, strict=True))
         ]
         for number in range(1, joint + 1):
@@ -149,7 +148,7 @@ class RunLanes(beam.PTransform):
                 if number < len(each)
             }
             tags = [_tag(lane) for lane, each in work.items() if each.ends]
-            half = beam.ParDo(RunLaneHalfRounds(self.context, work)).with_outputs(*tags, main=_RUNNING)
+            half = PlainParDo(RunLaneHalfRounds(self.context, work)).with_outputs(*tags, main=_RUNNING)
             outputs = grouped | f"Round {number}" >> half
             running = [_typed(outputs[_RUNNING], tuple[LaneShard, Shard])]
             ended |= {lane: _typed(outputs[_tag(lane)], tuple[int, Shard]) for lane, each in work.items() if each.ends}
@@ -216,7 +215,7 @@ class RunLaneHalfRounds(_Delivering):
 
     def process(self, element: tuple[LaneShard, Iterable[Shard]]) -> Iterator[Any]:
         (lane, shard), states = element
-        work, state = self.work[lane], _only_state(shard, states)
+        work, state = self.work[lane], only_state(shard, states)
         if not work.ends:
             after, messages = run_half_round(self.open, work.half_round, shard, state)
             self.add(messages)
@@ -254,7 +253,7 @@ def run_half_round(
     return context.scratch.keep(context.address(half_round.sends, shard), state), messages
 
 
-def _only_state(shard: int, state: Shard | Iterable[Shard]) -> Shard:
+def only_state(shard: int, state: Shard | Iterable[Shard]) -> Shard:
     if isinstance(state, Shard):
         return state
     states = list(state)

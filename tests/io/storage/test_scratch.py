@@ -11,7 +11,7 @@ from veilmeans.io.storage.scratch import Scratch
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.shard import Shard
-from veilmeans.transforms.rounds.shard_coder import ShardCoder
+from veilmeans.transforms.rounds.beam_serialisation import ShardCoder
 
 HERE = Address("run", 0, "sums.00.share", 3)
 STATE = {"x": np.arange(6, dtype=np.uint64).reshape(3, 2), "bits": np.ones(0, np.uint8)}

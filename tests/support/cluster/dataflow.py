@@ -1,5 +1,6 @@
 """The stand-in for Dataflow of `dataflow_service.py`, with a host for its workers."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ class Dataflow:
         account = ["--project=veilmeans-test", "--region=local", f"--dataflow_endpoint=http://localhost:{self.port}"]
         staged = [f"--staging_location={place}/staging", f"--temp_location={place}/temp"]
         return ["--runner=DataflowRunner", *account, "--no_auth", *staged, f"--setup_file={setup}"]
+
+    def shared_works(self) -> list[str]:
+        """The option of each job that has the work of its steps."""
+        jobs = [json.loads(file.read_text()) for file in self.folder.glob("*/job.json")]
+        return [job["environment"]["sdkPipelineOptions"]["options"]["veilmeans_work"] for job in jobs]
 
 
 def start_workers(

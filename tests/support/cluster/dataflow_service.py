@@ -1,11 +1,12 @@
 """A stand-in for the Dataflow service, which really runs the jobs that are submitted to it. It is not Google's.
 
 python dataflow_service.py ADDRESS PORT WORKERS FOLDER         takes jobs at http://localhost:PORT
-python dataflow_service.py ADDRESS --run URL WORKERS FOLDER    runs one job, whose graph was staged at URL
+python dataflow_service.py ADDRESS --run WORKERS FOLDER        runs one job, whose request is FOLDER/job.json
 
 It answers the requests of Beam's Dataflow client: create a job, its state, messages and metrics. A job's graph is read
 from the bucket to which the client staged it, as the service does, and Beam's in-process runner executes it with
-workers elsewhere: those that Beam's worker pool at WORKERS (host:port) starts. They reach the runner at ADDRESS.
+workers elsewhere: those that Beam's worker pool at WORKERS (host:port) starts. They reach the runner at ADDRESS, and
+get the job's pipeline options from it.
 """
 
 import itertools
@@ -54,9 +55,8 @@ class Service(BaseHTTPRequestHandler):
         folder = self._folder(name)
         folder.mkdir()
         (folder / "job.json").write_text(json.dumps(job))
-        url = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
         with (folder / "log.txt").open("wb") as log:
-            command = [sys.executable, __file__, address, "--run", url, workers, str(folder)]
+            command = [sys.executable, __file__, address, "--run", workers, str(folder)]
             code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         self.jobs[name]["currentState"] = FAILED if code else DONE
 
@@ -85,22 +85,27 @@ class Service(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def run_job(address: str, url: str, workers: str, folder: Path) -> None:
+def run_job(address: str, workers: str, folder: Path) -> None:
     """Run a staged job on workers of the pool; leave its counters as the service would report them."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import common_urns
-    from apache_beam.portability.api import beam_runner_api_pb2, endpoints_pb2
+    from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2, endpoints_pb2
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
     from apache_beam.runners.portability.fn_api_runner.worker_handlers import ExternalWorkerHandler
 
-    with FileSystems.open(url, compression_type="uncompressed") as staged:
+    options = json.loads((folder / "job.json").read_text())["environment"]["sdkPipelineOptions"]
+    provided = beam_provision_api_pb2.ProvisionInfo(retrieval_token="unused")
+    provided.pipeline_options.update(options)
+    with FileSystems.open(options["options"]["pipelineUrl"], compression_type="uncompressed") as staged:
         pipeline = beam_runner_api_pb2.Pipeline.FromString(staged.read())
     pool = beam_runner_api_pb2.ExternalPayload(endpoint=endpoints_pb2.ApiServiceDescriptor(url=workers))
     for environment in pipeline.components.environments.values():
         environment.urn, environment.payload = common_urns.environments.EXTERNAL.urn, pool.SerializeToString()
     ExternalWorkerHandler.host_from_worker = lambda _: address
-    result = FnApiRunner().run_via_runner_api(pipeline, PipelineOptions(["--direct_num_workers=2"]))
+    runner = FnApiRunner(provision_info=ExtendedProvisionInfo(provided))
+    result = runner.run_via_runner_api(pipeline, PipelineOptions(["--direct_num_workers=2"]))
     state = result.wait_until_finish()
     counters = [
         {
@@ -122,7 +127,7 @@ def run_job(address: str, url: str, workers: str, folder: Path) -> None:
 def main() -> None:
     address, *rest = sys.argv[1:]
     if rest[0] == "--run":
-        run_job(address, rest[1], rest[2], Path(rest[3]))
+        run_job(address, rest[1], Path(rest[2]))
     Service.arguments = (address, rest[1], Path(rest[2]))
     ThreadingHTTPServer(("127.0.0.1", int(rest[0])), Service).serve_forever()
 
