@@ -15,7 +15,8 @@ RUN useradd --create-home --uid 10001 veilmeans \
 COPY --from=build /opt/veilmeans /opt/veilmeans
 ENV PATH=/opt/veilmeans/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    MALLOC_ARENA_MAX=2
+    MALLOC_ARENA_MAX=2 \
+    ARROW_DEFAULT_MEMORY_POOL=system
 USER 10001
 WORKDIR /party
 ENTRYPOINT ["veilmeans"]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from importlib import import_module
 
 import numpy as np
 from scipy.sparse import csr_array, random_array
@@ -232,7 +233,8 @@ def sparse() -> list[Figure]:
 
 def compile_loops() -> None:
     """Compile at once what a process compiles when it has worked enough for it to pay: large jobs are measured."""
-    bit_loops.COMPILED_AFTER = products.COMPILED_AFTER = 0
+    bit_loops.COMPILED_AFTER = products.COMPILED_AFTER = products.WIDE = 0
+    import_module("numba")
 
 
 def main() -> None:

@@ -1,14 +1,15 @@
 """Loops over planes of bits, compiled by numba where there are many words: each word is read once, tile by tile.
 
-numpy needs a pass over memory for each operation; these loops keep a tile of all planes in the first cache. A process
-begins with numpy's and changes over when that has cost about as much as to import numba, like `crypto.ring_matmul`.
+numpy needs a pass over memory for each operation; these loops keep a tile of all planes in the first cache. They gain
+too little for the memory of numba: a process uses them if it has imported numba for something else
+(`crypto.ring_matmul`, lattices, oblivious transfer), and has done enough with numpy to pay for the compilation.
 """
 
 from typing import Any
 
 import numpy as np
 
-from veilmeans.crypto.ring_matmul import compile_loop, may_compile
+from veilmeans.crypto.ring_matmul import compile_loop, has_compiler, may_compile
 
 COMPILED_FROM = 32
 """Words of a plane from which the compiled loops are faster."""
@@ -25,7 +26,7 @@ def compiling_pays(planes: int, words: int) -> bool:
     if words < COMPILED_FROM:
         return False
     _worked += planes * words
-    return _worked > COMPILED_AFTER and may_compile()
+    return _worked > COMPILED_AFTER and has_compiler() and may_compile()
 
 
 def transpose(planes: Any) -> None:

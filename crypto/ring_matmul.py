@@ -3,11 +3,14 @@
 numpy's `@` on integers is a plain loop; so are these, but compiled by numba for the shapes at hand: a tall matrix times
 a small one, and its transpose times another tall one. They take about half the time. To import numba takes one or two
 seconds, to compile two more (cached on disk where that can be written), so a process begins with numpy's, and changes
-over when that has cost about as much. numba also takes some 140 MiB of memory, once: with VEILMEANS_COMPILE=never in
-the environment a process stays with numpy's. The sparse loops are scipy's own.
+over when that has cost about as much. numba also takes some 140 MiB of memory: only wide products are worth that (10^7
+rows of 8 columns and 5 clusters lose half a second in 100 without it), so that the memory of a job of narrow ones does
+not depend on its rows. With VEILMEANS_COMPILE=never in the environment no process changes over. The sparse loops are
+scipy's own.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -23,7 +26,9 @@ Sparse: TypeAlias = "csr_array | csr_matrix"
 COMPILED_FROM = 1 << 14
 """Scalar multiplications in one product from which the compiled loop is faster than numpy's `@`."""
 COMPILED_AFTER = 1 << 30
-"""Scalar multiplications in such products after which a process compiles the loops."""
+"""Scalar multiplications in such wide products after which a process compiles the loops."""
+WIDE = 256
+"""Scalar multiplications for each row from which a product is wide."""
 _multiplied = 0
 
 
@@ -32,7 +37,7 @@ def matmul(left: Ring, right: Ring, compiled: bool | None = None) -> Ring:
     _check_operands(left, left.shape[1], right)
     (rows, inner), columns = left.shape, right.shape[1]
     if compiled is None:
-        compiled = compiling_pays(rows * inner * columns)
+        compiled = compiling_pays(rows * inner * columns, max(rows, inner))
     if not compiled or not (left.flags.aligned and right.flags.aligned):
         product: Ring = np.ascontiguousarray(left) @ right
         return product
@@ -45,18 +50,24 @@ def matmul(left: Ring, right: Ring, compiled: bool | None = None) -> Ring:
     return out
 
 
-def compiling_pays(multiplications: int) -> bool:
+def compiling_pays(multiplications: int, rows: int) -> bool:
     """Return whether a product of so many multiplications should be compiled, given all before it in this process."""
     global _multiplied
     if multiplications < COMPILED_FROM:
         return False
-    _multiplied += multiplications
+    if multiplications >= WIDE * rows:
+        _multiplied += multiplications
     return _multiplied > COMPILED_AFTER and may_compile()
 
 
 def may_compile() -> bool:
     """Return whether this process may change over to compiled loops."""
     return os.environ.get("VEILMEANS_COMPILE") != "never"
+
+
+def has_compiler() -> bool:
+    """Return whether this process has imported numba already, for whatever it was."""
+    return "numba" in sys.modules
 
 
 def sparse_matmul(left: Sparse, right: Ring) -> Ring:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, NoReturn, cast
 
 import veilmeans
-from veilmeans.pipelines.local.malloc_arenas import limit_arenas
+from veilmeans.pipelines.local.malloc_arenas import limit_arenas, share_malloc
 from veilmeans.pipelines.local.unused_modules import skip_unused_modules
 from veilmeans.schemas.errors import INTERRUPTED, VeilmeansError
 
@@ -118,6 +118,7 @@ def serve() -> None:
 def _preload() -> None:
     """Import all modules, and keep them out of the forks' garbage collection."""
     logging.disable()
+    share_malloc()
     limit_arenas()
     skip_unused_modules()
     _console_script()

@@ -51,6 +51,7 @@ def test_planes_are_the_packed_bits_of_all_values(
     width: int, count: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bit_loops, "COMPILED_AFTER", 0 if compiled else 1 << 62)
+    monkeypatch.setattr(bit_loops, "has_compiler", lambda: compiled)
     values = drawn(1, count, width, 2**64 - 1)[0]
     expected = bits.pack_rows(values >> np.arange(width, dtype=np.uint64)[:, None] & np.uint64(1))
     before = values.copy()

@@ -176,5 +176,32 @@ def test_loops_are_not_compiled_where_the_environment_forbids_it(
         monkeypatch.setenv("VEILMEANS_COMPILE", variable)
     for module in (ring_matmul, bit_loops):
         monkeypatch.setattr(module, "COMPILED_AFTER", 0)
-    assert ring_matmul.compiling_pays(ring_matmul.COMPILED_FROM) is pays
+    monkeypatch.setattr(bit_loops, "has_compiler", lambda: True)
+    assert ring_matmul.compiling_pays(ring_matmul.COMPILED_FROM, 1) is pays
     assert bit_loops.compiling_pays(1, bit_loops.COMPILED_FROM) is pays
+
+
+def test_narrow_products_never_bring_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of 10^9 rows with few columns and clusters is that of 10^6."""
+    monkeypatch.delenv("VEILMEANS_COMPILE", raising=False)
+    monkeypatch.setattr(ring_matmul, "_multiplied", 0)
+    monkeypatch.setattr(bit_loops, "_worked", 0)
+    monkeypatch.setattr(bit_loops, "has_compiler", lambda: False)
+    rows, each_row = 10**9, 8 * 5
+    assert not ring_matmul.compiling_pays(rows * each_row, rows)
+    assert not bit_loops.compiling_pays(32, rows)
+    assert ring_matmul.compiling_pays(rows * ring_matmul.WIDE, rows)
+
+
+def test_a_transposed_product_is_wide_by_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[tuple[int, int]]()
+
+    def note(multiplications: int, rows: int) -> bool:
+        seen.append((multiplications, rows))
+        return False
+
+    monkeypatch.setattr(ring_matmul, "compiling_pays", note)
+    tall, small = matrix(50, 3, 0), matrix(3, 2, 0)
+    matmul(tall, small)
+    matmul(tall.T, matrix(50, 2, 0))
+    assert seen == [(300, 50), (300, 50)]

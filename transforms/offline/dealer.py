@@ -19,6 +19,7 @@ from veilmeans.io.exchange.connections import attach_shared, open_exchange
 from veilmeans.io.exchange.exchange import Exchange, Outgoing, deliver_now, get_arrays
 from veilmeans.io.files.party_files import files_at
 from veilmeans.io.files.secret_files import read_secret, write_secret
+from veilmeans.io.storage.freed_memory import release_often
 from veilmeans.io.storage.number_seeds import derive_number_seed
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, stage_of, store_address
 from veilmeans.schemas.address import Address
@@ -86,6 +87,7 @@ class DealShards:
         dealt = deal_corrections(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         metrics = StageMetrics(computed=time.perf_counter() - start)
         for party, corrections in dealt.items():
+            release_often(corrections)
             self._send(_corrections_key(self.config, store_shard, self.config.parties[party]), corrections, metrics)
             for name, array in corrections.items():
                 count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
@@ -147,6 +149,7 @@ class ReceiveShards:
         corrections = _receive(self.exchange, key, expected, self.config)
         count(_CORRECTIONS, StageMetrics(waited=time.perf_counter() - start))
         self.store.write_corrections(number, iteration, shard, corrections)
+        release_often(corrections)
         for name, array in corrections.items():
             count(stage_of(name), StageMetrics(bytes_received=array.nbytes))
         yield len(corrections)

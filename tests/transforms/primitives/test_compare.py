@@ -51,6 +51,7 @@ def test_many_values_by_numpy_and_by_compiled_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, size: int, compiled: bool
 ) -> None:
     monkeypatch.setattr(bit_loops, "COMPILED_AFTER", 0 if compiled else 1 << 62)
+    monkeypatch.setattr(bit_loops, "has_compiler", lambda: compiled)
     drawn = np.random.default_rng(size).integers(-(2 ** (size - 1)), 2 ** (size - 1), 64 * bit_loops.COMPILED_FROM + 1)
     assert signs(drawn.tolist(), count, tmp_path, compare_bits=size) == (drawn < 0).astype(int).tolist()
 

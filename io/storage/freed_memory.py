@@ -1,0 +1,34 @@
+"""Freed memory, returned to the system now and then: malloc keeps holes between what is in use.
+
+Work on a shard makes and frees arrays of many sizes, in several threads. What is in use does not grow with the number
+of shards; the holes do, slowly, until malloc is asked to return them. That costs some milliseconds, and pages that are
+touched anew: asked after so many bytes of arrays, it is some hundredths of the time, and nothing in a small job.
+"""
+
+import ctypes
+import threading
+from contextlib import suppress
+
+from veilmeans.schemas.arrays import Arrays, nbytes
+
+WORKED = 128 << 20
+"""Bytes of arrays that a process has worked on after which it returns what is free."""
+_lock = threading.Lock()
+_worked = 0
+
+
+def release_often(arrays: Arrays) -> None:
+    """Count arrays that this process has worked on; after each WORKED bytes return freed memory to the system."""
+    global _worked
+    with _lock:
+        _worked += nbytes(arrays)
+        if _worked < WORKED:
+            return
+        _worked = 0
+    release()
+
+
+def release() -> None:
+    """Return freed memory to the system; where malloc is not glibc's, do nothing."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
