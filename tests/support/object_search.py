@@ -47,7 +47,7 @@ def _words(share: Array) -> Array:
 
 
 def _pairs(encoded: Array, shape: tuple[int, ...]) -> Iterator[bytes]:
-    """Neighbours in rows and in columns: one ring element of a value has too few bytes to be told from chance."""
+    """Neighbours in rows and in columns: one ring element of a value could be there by chance."""
     table = encoded.reshape(shape)
     for lines in (table, table.T):
         for pair in zip(lines[:, :-1].reshape(-1), lines[:, 1:].reshape(-1), strict=True):
