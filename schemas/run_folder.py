@@ -135,6 +135,7 @@ class RunFolder(Folder):
         """The folder of the transcript of the run, or of a later opening."""
         return self.transcripts / (opening or "run")
 
+    revocations = _Name("revocations")  # how often the tokens of this run's workers were revoked
     farewell = _Name("farewell")  # a mark: every party has what it needs, so nobody has to send again
     dealer_seed = _Name("dealer.seed")  # the seed of the dealer's randomness for a triple store (0600), at the dealer
 

@@ -64,7 +64,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def _is_marked(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("processes", "flink", "prism", "dataflow"))
+    return any(item.get_closest_marker(name) for name in ("processes", "flink", "prism", "dataflow", "workers"))
 
 
 def _check_command(event: str, details: tuple[Any, ...]) -> None:

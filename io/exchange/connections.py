@@ -246,6 +246,11 @@ class GatewaySecrets:
                 f"the token of a worker was not made by {self.config.party}, or its seed has changed: make a new one "
                 "with `veilmeans config token`"
             )
+        if token.is_revoked(self.config.storage_folder.run(token.run)):
+            raise ConfigError(
+                f"the token of this worker was revoked: make a new one of run {token.run!r} with "
+                "`veilmeans config token`"
+            )
 
     def keys(self, run: str, binding: str) -> dict[str, str]:
         seed = read_secret(self.config.seed)

@@ -144,17 +144,20 @@ def config_predict(
 def config_token(
     config: Config,
     write: Annotated[Path | None, typer.Option(help="the file to write; default: RUN.token beside --config")] = None,
+    revoke: Annotated[bool, typer.Option(help="refuse all tokens of the run that were made so far")] = False,
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
-    """Write the token that a run's workers show to our gateway.
+    """Write the token that a run's workers show to our gateway, or revoke it.
 
     For workers on other hosts, which share nothing with this one but `shared` (docs/runners.md). With it they can send
     in this party's name and read its files: it is a secret.
     """
-    from veilmeans.pipelines.configure.party_keys import write_token
+    from veilmeans.pipelines.configure.party_keys import revoke_run_tokens, write_token
 
     configured = Configured.load(config, run, changes)
+    if revoke:
+        return {**configured.facts, **_print_text(revoke_run_tokens(configured.settings))}
     target = write or config.with_name(f"{configured.settings.run}.token")
     return {**configured.facts, "file": str(target.resolve()), **_print_text(write_token(configured.settings, target))}
 

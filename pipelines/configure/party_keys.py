@@ -8,7 +8,7 @@ from veilmeans.crypto.prg import SEED_SIZE
 from veilmeans.io.exchange.connections import load_identity
 from veilmeans.io.files.atomic_files import check_writable
 from veilmeans.io.files.secret_files import read_secret, write_secret
-from veilmeans.io.storage.run_token import MOUNTED, TOKEN, TOKEN_FILE, make_token
+from veilmeans.io.storage.run_token import MOUNTED, TOKEN, TOKEN_FILE, make_token, revoke_tokens
 from veilmeans.schemas.address import checked_name
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError
@@ -52,6 +52,15 @@ def make_keys(name: str, folder: Path, days: int) -> str:
     write_secret(seed, os.urandom(SEED_SIZE))
     certificate.write_bytes(identity.certificate)
     return f"send {certificate} to your peers; its fingerprint is {fingerprint(identity.certificate)}"
+
+
+def revoke_run_tokens(config: JobConfig) -> str:
+    """Let our gateway refuse the tokens of a run that were made so far; return what follows."""
+    revoke_tokens(config.run_folder)
+    return (
+        f"the gateway of {config.party} refuses all tokens of run {config.run!r} that were made so far; "
+        "`veilmeans config token` makes a new one, under another --write"
+    )
 
 
 def write_token(config: JobConfig, file: Path) -> str:

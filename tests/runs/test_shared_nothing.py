@@ -1,117 +1,176 @@
-"""Workers that see nothing of their party but a shared place and a token: same shares, and nothing in the clear."""
+"""Workers that see nothing of their party but a shared place and a token: same bytes, and nothing in the clear."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from support.commands import Ended
-from support.isolated_workers import isolated_workers, namespace
-from support.parties import NAMES, free_ports
-from support.run_results import assignment_shares, read_checkpoint
-from support.worlds import World, blobs, make_world, tables
-from veilmeans.io.exchange.connections import attach_shared, load_identity
-from veilmeans.io.files.party_files import detach, files_at
+from support.fault_injection import files_below
+from support.faulty_bucket import faulty_bucket
+from support.isolated_workers import ISOLATED, isolated_workers
+from support.leak_search import Secrets
+from support.object_search import planted_secrets, search
+from support.prediction_world import prediction_config
+from support.shared_places import (
+    COLUMNS,
+    ROWS,
+    A,
+    B,
+    assert_same_results,
+    objects_below,
+    on_workers,
+    opened,
+    run_command,
+    shared_world,
+    token_of,
+    vertical_world,
+)
+from support.worlds import DEALER, World, blobs, draw_secrets
+from veilmeans.crypto import prg
 from veilmeans.io.files.secret_files import read_secret
-from veilmeans.io.storage.run_token import make_token
+from veilmeans.schemas.arrays import Array, Real
 from veilmeans.schemas.config import JobConfig
+from veilmeans.transforms.offline.dealer import make_dealer_seed
 
-A, B = NAMES[:2]
-ITERATIONS = 2
-ISOLATED = pytest.mark.skipif(namespace() is None, reason="mount namespaces are not permitted here")
+pytestmark = [ISOLATED, pytest.mark.workers]
 
-
-def new_world(folder: Path, **job: Any) -> World:
-    """Two parties with their own columns, and their triple stores."""
-    data = tables(blobs(150, 4), [f"c{i}" for i in range(4)], [2], axis=1)
-    reveal = {"assignments": [A, B], "centroids": [B]}
-    agreed = {"layout": "vertical", "clusters": 3, "max_iter": ITERATIONS, "reveal": reveal, **job}
-    return make_world(folder, data, agreed, beam={"rows_per_shard": 64})
-
-
-def move_store(config: JobConfig) -> None:
-    """Move a triple store, but for its claims, to the shared place."""
-    attach_shared(config)
-    for file in config.store_folder.path.rglob("*"):
-        if file.is_file():
-            files_at(file).write(file, [file.read_bytes()])
-            file.unlink()
+VALUES = blobs(ROWS, COLUMNS)
+NEW_VALUES = (VALUES[:40] + VALUES[3:43]) / 2
+"""Rows to be predicted: between two rows of one cluster, so that they are in the trained range."""
+LATER = {"assignments": [A, B], "centroids": [A, B]}
+"""What `reveal` opens after the training."""
+ENGINES = {"beaver": None, "he": DEALER}
+"""Who makes the triples: with `beaver` the parties themselves, with `he` a dealer."""
 
 
-def token_of(config: JobConfig) -> str:
-    return make_token(read_secret(config.seed), config, load_identity(config).certificate).encode()
-
-
-def train_isolated(world: World, flags: Sequence[str]) -> dict[str, Ended]:
-    """Train with the workers of A elsewhere, and B as ever."""
-    runner = flags[0].removeprefix("--runner=")
-    beam = {"rounds": "stages", "runner": runner, "options": flags[1:], "attempts": 1}
-    return world.altered(A, beam=beam).train_as_processes()
-
-
-def shared_world(new: World, folder: Path) -> World:
-    """A copy in which A's files are in `folder`/bucket, and all of them are kept."""
-    workers = {"listen": f"127.0.0.1:{free_ports(1)[0]}"}
-    world = new.copied(folder / "world").altered(
-        A, shared=str(folder / "bucket"), workers=workers, audit={"keep": True}
-    )
-    move_store(world[A])
+def new_world(folder: Path, engine: str) -> World:
+    """A world in which all secrets are drawn that `offline` would draw, but for the keys of the engine he."""
+    world = vertical_world(folder, ENGINES[engine], products=engine)
+    for name, part in zip((A, B), np.split(NEW_VALUES, [2], axis=1), strict=True):
+        columns = pq.read_schema(world.data(name)).names
+        pq.write_table(pa.table(dict(zip(columns, part.T, strict=True))), folder / name / "new.parquet")
+    for each in (world, prediction_of(world)):
+        for config in each.configs.values():
+            if config.party == config.dealer:
+                (config.offline().run_folder.path).mkdir(parents=True, mode=0o700)
+                make_dealer_seed(config.offline())
+            elif config.dealer is None:
+                draw_secrets(config)
     return world
 
 
-def secrets_of(new: JobConfig, config: JobConfig) -> list[bytes]:
-    """Bytes that must not be found: keys and seeds, the party's values, its shares."""
-    found = [read_secret(config.seed), read_secret(config.key)[40:80], read_secret(new.store_folder.number_seed(0))]
-    found += [np.ascontiguousarray(share).tobytes()[:24] for share in assignment_shares(config)]
-    found += [array.tobytes()[:16] for array in read_checkpoint(config, ITERATIONS).values() if array.nbytes >= 16]
-    rows = next(config.storage.parent.glob("data.*")).read_bytes()
-    return [*found, rows[200:232]]
+def prediction_of(world: World) -> World:
+    """The prediction of new rows by the trained model."""
+    configs = {}
+    for name, config in world.configs.items():
+        rows = world.folder / name / "new.parquet" if name in world.parties else None
+        configs[name] = prediction_config(config, rows, len(NEW_VALUES), {"assignments": [A, B]})
+    return World(world.folder, configs)
 
 
-@ISOLATED
-@pytest.mark.workers
-@pytest.mark.parametrize("engine", ["beaver", "he"])
-def test_isolated_workers_compute_the_same_shares_and_leave_nothing_in_the_clear(engine: str, tmp_path: Path) -> None:
-    new = new_world(tmp_path / "new", products=engine)
-    local, world = new.copied(tmp_path / "local"), shared_world(new, tmp_path)
-    local.train()
-    try:
-        with isolated_workers(world.folder, token_of(world[A]), tmp_path / "workers.log") as flags:
-            ended = train_isolated(world, flags)
-        assert {name: code for name, (code, _) in ended.items()} == {A: 0, B: 0}, ended
-        for name in (A, B):
-            here, there = (read_checkpoint(each[name], ITERATIONS) for each in (local, world))
-            assert here.keys() == there.keys()
-            for what, array in here.items():
-                np.testing.assert_array_equal(array, there[what], strict=True)
-            for one, other in zip(*(assignment_shares(each[name]) for each in (local, world)), strict=True):
-                np.testing.assert_array_equal(one, other, strict=True)
-            assert local.run_folder(name).assignments.read_bytes() == world.run_folder(name).assignments.read_bytes()
-        objects = [file for file in (tmp_path / "bucket").rglob("*") if file.is_file()]
-        assert len(objects) > 10
-        assert not [file for file in objects if "scratch" in file.parts]
-        secrets = secrets_of(new[A], world[A])
-        assert len(secrets) > 5
-        for file in objects:
-            content = file.read_bytes()
-            assert content.startswith(b"VM1\0")
-            assert not [secret for secret in secrets if secret in content]
-        assert not list(world[A].run_folder.path.rglob("*.arrow"))
-    finally:
-        detach(world[A].storage)
+def run_all_four(world: World, prediction: World) -> Iterator[str]:
+    """Run all four commands, for the training and for the prediction; yield before each of the two."""
+    yield token_of(world[A])
+    run_command(world, "offline", world.configs)
+    run_command(world, "train")
+    run_command(world.altered(kmeans={"reveal": LATER}), "reveal")
+    yield token_of(prediction[A])
+    if DEALER in prediction.configs:  # else `predict` makes the triples that it needs
+        run_command(prediction, "offline", prediction.configs)
+    run_command(prediction, "predict")
 
 
-@ISOLATED
-@pytest.mark.workers
+def run_isolated(world: World, logs: Path) -> None:
+    """Run all four commands with the workers of A elsewhere; those of each run have its token."""
+    with ExitStack() as stack:
+        flags = [
+            stack.enter_context(isolated_workers(world.folder, token_of(each[A]), logs / f"workers-{number}.log"))
+            for number, each in enumerate((world, prediction_of(world)))
+        ]
+        for _ in run_all_four(on_workers(world, flags[0]), on_workers(prediction_of(world), flags[1])):
+            pass
+
+
+def copy_cipher_keys(local: World, new: World) -> None:
+    """Copy the random numbers that `offline` drew for the engine he, so that another `offline` makes the same store."""
+    for name in local.parties:
+        stores = local[name].storage_folder.stores
+        for file in [*stores.glob("*/cipher.key"), *stores.glob("*/seeds/*.ciphers")]:
+            target = new[name].storage_folder.stores / file.relative_to(stores)
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.copy2(file, target)
+
+
+def own_files(config: JobConfig) -> dict[str, bytes]:
+    """All that a party has in its storage."""
+    return {name: (config.storage / name).read_bytes() for name in files_below(config.storage)}
+
+
+# what must not be found
+def planted_rows() -> Secrets:
+    """The rows of both parties, old and new."""
+    values = np.concatenate([VALUES, NEW_VALUES])
+    return planted_secrets(values, (values - VALUES.min(axis=0)) / np.ptp(VALUES, axis=0))
+
+
+def kept_arrays(files: Mapping[str, bytes]) -> Secrets:
+    """Everything that lies in a party's own Arrow files: its shares, triples, ciphertexts and encoded rows."""
+    shares: list[Array] = [np.frombuffer(data[: len(data) // 8 * 8], np.uint64) for name, data in files.items()
+                           if name.endswith(".arrow") and not name.startswith("inbox")]  # fmt: skip
+    assert sum(map(len, shares)) > 10_000
+    return planted_secrets(np.zeros((0, 1)), np.zeros((0, 1)), shares)
+
+
+def keys_of(config: JobConfig, files: Mapping[str, bytes]) -> Secrets:
+    """A party's keys and seeds, and those of its stores."""
+    seed, pem = read_secret(config.seed), read_secret(config.key)
+    keys = [seed, prg.derive(seed, "shared files"), pem[40:80]]
+    keys += [data for name, data in files.items() if "/seeds/" in name or name.endswith(("files.key", "cipher.key"))]
+    assert len(keys) > 4
+    nothing: Real = np.zeros((0, 1))
+    return planted_secrets(nothing, nothing, [np.zeros(1, np.uint64)], keys, [token_of(config)[-40:]])
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_all_four_commands_by_isolated_workers_give_the_same_bytes_and_leave_nothing_in_the_clear(
+    engine: str, tmp_path: Path
+) -> None:
+    """The place is a bucket with `beaver`, a folder with `he`. Whatever is there is what a local run has, sealed."""
+    new = new_world(tmp_path / "new", engine)
+    local = new.copied(tmp_path / "local")
+    for _ in run_all_four(local, prediction_of(local)):
+        pass
+    copy_cipher_keys(local, new)
+    with ExitStack() as stack:
+        bucket = stack.enter_context(faulty_bucket()) if engine == "beaver" else None
+        world = stack.enter_context(shared_world(new, tmp_path, bucket))
+        run_isolated(world, tmp_path)
+        assert_same_results(local, world)
+        assert_same_results(prediction_of(local), prediction_of(world), 1)
+        objects = bucket.objects() if bucket is not None else objects_below(tmp_path / "bucket")
+        files = own_files(local[A])
+        contents = opened({name.removeprefix("payco/"): sealed for name, sealed in objects.items()}, world[A])
+        assert [name for name, content in contents.items() if files.get(name) != content] == []
+        assert [name for name in files if name.endswith(".arrow") and name not in contents] == []
+        assert [name for name in own_files(world[A]) if name.endswith(".arrow")] == []
+        for secrets in (planted_rows(), kept_arrays(files), keys_of(world[A], files)):
+            assert search(contents, secrets) != []  # the search finds them where they are
+            assert search(objects, secrets) == []
+
+
 def test_a_worker_without_a_token_says_so_in_one_sentence(tmp_path: Path) -> None:
-    world = shared_world(new_world(tmp_path / "new"), tmp_path).altered(B, exchange={"timeout_s": 20})
-    try:
-        with isolated_workers(world.folder, None, tmp_path / "workers.log") as flags:
-            code, output = train_isolated(world, flags)[A]
-        assert code == 2
-        assert "has no token of run 'test'" in output
-        assert "Traceback" not in output
-    finally:
-        detach(world[A].storage)
+    new = new_world(tmp_path / "new", "he").altered(B, exchange={"timeout_s": 20})
+    with (
+        shared_world(new, tmp_path) as world,
+        isolated_workers(world.folder, None, tmp_path / "workers.log") as flags,
+    ):
+        ended = run_command(on_workers(world, flags), "offline", world.configs, succeeds=False)
+    code, output = ended[A]
+    assert code == 2
+    assert "has no token of run" in output
+    assert "Traceback" not in output

@@ -1,6 +1,7 @@
 """Beam workers as on hosts of their own: of a world of parties they see nothing but a token and what is outside it.
 
-`python -m support.isolated_workers PORT HIDDEN` starts a worker pool in a mount namespace in which HIDDEN is empty.
+`python -m support.isolated_workers PORT threads|processes` starts a worker pool: all workers in one process that
+stays, or a process for each pipeline, which then looks for its token anew.
 """
 
 import os
@@ -8,13 +9,15 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from support.parties import free_ports
-from veilmeans.io.storage.run_token import TOKEN
+from veilmeans.io.storage.run_token import TOKEN, TOKEN_FILE
 
 _NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 _HIDE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
@@ -31,16 +34,27 @@ def namespace() -> Sequence[str] | None:
     return None
 
 
+ISOLATED = pytest.mark.skipif(namespace() is None, reason="mount namespaces are not permitted here")
+
+
 @contextmanager
-def isolated_workers(hidden: Path, token: str | None, log: Path) -> Iterator[list[str]]:
-    """Start workers that do not see `hidden`; yield Beam's flags for them. `token`: what they have of a party."""
+def isolated_workers(
+    hidden: Path, token: str | Path | None, log: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[list[str]]:
+    """Start workers that do not see `hidden`; yield Beam's flags for them.
+
+    `token`: what they have of a party; a file is read anew by the workers of each pipeline.
+    """
     isolate = namespace()
     assert isolate is not None
     (port,) = free_ports(1)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VEILMEANS_")}
-    environment |= {TOKEN: token} if token is not None else {}
-    environment |= {"PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(log.parent)}
-    command = [*isolate, "sh", "-c", _HIDE, str(hidden), sys.executable, "-m", "support.isolated_workers", str(port)]
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(log.parent), **(variables or {})}
+    if token is not None:
+        environment[TOKEN_FILE if isinstance(token, Path) else TOKEN] = str(token)
+    pool_of = "processes" if isinstance(token, Path) else "threads"
+    pool_command = [sys.executable, "-m", "support.isolated_workers", str(port), pool_of]
+    command = [*isolate, "sh", "-c", _HIDE, str(hidden), *pool_command]
     with log.open("wb") as output:
         pool = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd="/")
         try:
@@ -51,10 +65,11 @@ def isolated_workers(hidden: Path, token: str | None, log: Path) -> Iterator[lis
     assert pool.returncode == 0, log.read_text()
 
 
-def _serve(port: int) -> None:
+def _serve(port: int, in_processes: bool) -> None:
     from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
-    _, server = BeamFnExternalWorkerPoolServicer.start(use_process=False, port=port)
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    _, server = BeamFnExternalWorkerPoolServicer.start(use_process=in_processes, port=port)
     sys.stdin.read()
     server.stop(0)
     os._exit(0)
@@ -62,4 +77,4 @@ def _serve(port: int) -> None:
 
 if __name__ == "__main__":
     threading.current_thread().name = "pool"
-    _serve(int(sys.argv[1]))
+    _serve(int(sys.argv[1]), sys.argv[2] == "processes")

@@ -17,7 +17,7 @@ from veilmeans.io.exchange.exchange import Outgoing, get_arrays
 from veilmeans.io.exchange.worker_gateway import WorkerTranscript
 from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.messages.transcript import Transcript
-from veilmeans.io.storage.run_token import TOKEN, TOKEN_FILE, RunToken, make_token
+from veilmeans.io.storage.run_token import TOKEN, TOKEN_FILE, RunToken, make_token, revoke_tokens
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
@@ -120,6 +120,27 @@ def test_a_token_that_the_party_did_not_make_is_refused(
             assert "was not made by payco" in error_sentence(lambda worker=worker: run_seed(worker, ""), ConfigError)
         close_exchange(worker)
     assert made.proof not in repr(made)
+
+
+def test_a_revoked_token_is_refused_at_once_and_a_new_one_is_not(
+    configs: dict[str, JobConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payco = configs["payco"]
+    worker = as_worker(payco, monkeypatch)
+    with open_gateway(payco):
+        seed = run_seed(worker, "")
+        revoke_tokens(payco.run_folder)
+        asked = key(payco.run, "shop", "payco")
+        assert "was revoked" in error_sentence(lambda: open_exchange(worker).get(asked, 1), ConfigError)
+        close_exchange(worker)
+        old = make_token(read_secret(payco.seed), payco, load_identity(payco).certificate)
+        forged = replace(old, revocations="0").encode()
+        worker = as_worker(payco, monkeypatch, forged)
+        assert "was not made by payco" in error_sentence(lambda: run_seed(worker, ""), ConfigError)
+        close_exchange(worker)
+        worker = as_worker(payco, monkeypatch)
+        assert run_seed(worker, "") == seed
+        close_exchange(worker)
 
 
 def test_a_missing_or_unreadable_token_is_one_sentence(
