@@ -27,6 +27,8 @@ OPENED_SCORES = "opened-scores"  # scores and outliers, opened to this party; by
 EXPLAINED_CENTROIDS = "explained-centroids"  # shares of the centroids that have outliers; by column shard
 OPENED_EXPLANATIONS = "opened-explanations"  # outliers' clusters and scores, opened to this party; by row shard
 PROFILE = "profile"  # shares of the final clusters' sizes and sums; as shard 0
+OPEN_CLUSTERS = "open-clusters"  # shares of the bits that say which centroids may be opened; as shard 0
+OPEN_CENTROIDS = "open-centroids"  # shares of the centroids, 0 of those that stay closed; by column shard
 SCORES = "scores"  # shares of the rows' scores, outliers and outliers' clusters; by iteration and row shard
 
 
