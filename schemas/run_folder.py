@@ -124,6 +124,7 @@ class RunFolder(Folder):
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
     sweep = _Name("sweep.json")  # of a sweep: its trainings, and what was opened of them to this party
     sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
+    check = _Name("check.json")  # of a triple store's check: the numbers that were free when it began
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
 
