@@ -175,6 +175,10 @@ OTHER_JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"reveal": {"profiles": PARTIES}},
         ("last-profile", "last-profile-hide", "reveal-profiles"),
     ),
+    "vertical, `reveal.minimum_size`": (
+        {"reveal": {"centroids": PARTIES, "minimum_size": 10}},
+        ("last-minimum-size", "last-open-centroids", "reveal-centroids"),
+    ),
     "vertical, `outliers.during_training`": (
         {"outliers": {"fraction": 0.01, "during_training": True}, "reveal": {"outliers": PARTIES}},
         ("assign", "outliers", "threshold", "weigh", "update"),

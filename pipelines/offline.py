@@ -41,18 +41,21 @@ from veilmeans.pipelines.planning.plan_schema import OfflinePlan
 from veilmeans.pipelines.planning.planned_bytes import plan_offline
 from veilmeans.pipelines.planning.units import format_seconds, format_size
 from veilmeans.pipelines.reporting.progress import counting_shards
+from veilmeans.pipelines.reveal import opening_run
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
 from veilmeans.pipelines.session.execution import run_store_work
 from veilmeans.pipelines.session.kmeans_from_config import job_digest, kmeans_steps, store_iterations, store_jobs
 from veilmeans.pipelines.session.session import exchange_farewells, farewell_received, open_session
+from veilmeans.pipelines.session.triple_claim import open_store, store_engines
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.config import JobConfig
-from veilmeans.schemas.errors import HandshakeError, RefusedError
+from veilmeans.schemas.errors import ConfigError, HandshakeError, PeerError, RefusedError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
+from veilmeans.transforms.offline.store_check import StoreCheck
 from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import StoreJobs
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
@@ -277,3 +280,41 @@ def _over_shards(config: JobConfig, plan: StoreJobs, manifest: Manifest, work: S
     costs = RunReport(config.run_folder)
     costs.add_shards(len(shards))
     costs.add(time.perf_counter() - start, stages)
+
+
+# the check of a store
+def run_check(config: JobConfig, count: int) -> list[int]:
+    """Open `count` spare numbers of the triple store and verify them; return the numbers. Safe to rerun.
+
+    A store with a wrong correlation is never used again.
+    """
+    attach_shared(config)
+    config = config.online()
+    if config.party not in config.parties:
+        raise ConfigError(f"{config.party} is the dealer, and takes no part in a check: run it at the parties")
+    store = open_store(config)
+    jobs, number = store_jobs(config, store_engines(config, store)), 0
+    while (checking := _check_config(config, number)).run_folder.farewell.exists():
+        number += 1
+    with open_session(checking) as exchange:
+        check = StoreCheck(exchange, checking, store, jobs)
+        agreed = {**agreed_terms(checking, "offline"), "triples.store": store.manifest.store, "numbers to check": count}
+        terms = dict.fromkeys(checking.peers, Terms({**agreed, "work of the job": jobs.digest()[:16]}))
+        exchange_terms(exchange, checking.party, checking.run, terms, checking.run_folder, checking.exchange.timeout_s)
+        numbers = check.choose(count)
+        wrong = check.find_wrong(numbers)
+        exchange.flush()
+        if wrong is not None:
+            ClaimLedger.of(config.ledger_folder, store).condemn(wrong)
+            raise RefusedError(f"the triple store {store.manifest.store!r} must not be used, because {wrong}")
+        if not exchange_farewells(exchange, checking, store.manifest.iterations):
+            raise PeerError("a peer has not said that the numbers are right: run the command again at all parties")
+    for each in numbers:
+        for part in jobs.numbers(each + 1)[len(jobs.numbers(each)) :]:
+            store.forget(part)
+    return numbers
+
+
+def _check_config(config: JobConfig, number: int) -> JobConfig:
+    """The configuration of the store's check with this number, under a run name of its own."""
+    return config.model_copy(update={"run": opening_run(config.required_triples.store, f"check-{number}")})

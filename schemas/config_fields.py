@@ -25,12 +25,14 @@ class Agreed:
     horizontal   compare it in the horizontal layout only
     bound        a run is bound to it: another value needs another run name
     of_model     a prediction must have it as its model has it
+    optional     it is left out of all that is compared and bound while it is 0: runs without it stay as they were
     """
 
     commands: tuple[Command, ...]
     horizontal: bool = False
     bound: bool = True
     of_model: bool = False
+    optional: bool = False
 
     def compares(self, command: Command, vertical: bool) -> bool:
         """True if the handshake of `command` compares the field."""
@@ -44,6 +46,7 @@ AGREED_IN_RUNS = Agreed(("train", "predict"))
 AGREED_IN_TRAINING = Agreed(("train",))
 AGREED_IN_PREDICTION = Agreed(("predict",))
 PART_OF_MODEL = Agreed(("train", "predict"), of_model=True)
+MINIMUM_SIZE = Agreed(("train", "predict", "reveal"), of_model=True, optional=True)
 REVEAL_POLICY = Agreed(("train", "predict", "reveal"), bound=False)  # may differ from opening to opening of one run
 
 
@@ -129,7 +132,7 @@ def _select(section: ConfigSection, wanted: Callable[[Agreed], bool], prefix: st
         value, mark = getattr(section, name), agreement(field)
         if isinstance(value, ConfigSection):
             yield from _select(value, wanted, f"{prefix}{name}.")
-        elif mark is not None and wanted(mark):
+        elif mark is not None and wanted(mark) and (value or not mark.optional):
             yield f"{prefix}{name}", _as_json(value, wanted)
 
 

@@ -26,7 +26,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | frozenset):
         return [_plain(each) for each in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, "name", None), *(_plain(getattr(value, field.name)) for field in fields(value))]
+        return [getattr(value, "name", None), *(_plain(each) for each in _values(value))]
     if isinstance(value, type | np.dtype):
         return np.dtype(value).str
     raise TypeError(f"{type(value).__name__} has no stable digest")
+
+
+def _values(value: Any) -> list[Any]:
+    """A dataclass's values; those marked as optional are left out while they are 0."""
+    named = [(getattr(value, field.name), field.metadata.get("optional", False)) for field in fields(value)]
+    return [each for each, optional in named if each or not optional]

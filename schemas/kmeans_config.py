@@ -10,6 +10,7 @@ from veilmeans.schemas.config_fields import (
     AGREED_IN_PREDICTION,
     AGREED_IN_RUNS,
     AGREED_IN_TRAINING,
+    MINIMUM_SIZE,
     PART_OF_MODEL,
     PATH,
     REVEAL_POLICY,
@@ -204,6 +205,11 @@ class RevealConfig(ConfigSection):
     contributions: Annotated[Literal["own", "all"], REVEAL_POLICY] = "own"
     """vertical: explanations by one's own columns, or also by one number for all columns of the others; all also
     reveals the outliers' scores"""
+    minimum_size: Annotated[int, MINIMUM_SIZE] = Field(0, ge=0)
+    """0: off; else the centroids and profiles of clusters with fewer rows stay closed to everyone, by a test on shares,
+    and so do the next larger cluster's where these have fewer rows together; all that is opened is which clusters these
+    are. It holds for the run, its predictions and all later openings; not with reveal.scores, contributions: all, or
+    lowest and highest values that are opened"""
     profiles: Annotated[tuple[str, ...], REVEAL_POLICY] = ()
     """who learns a profile of each final cluster: how many rows it has, means and spreads of its own columns there
     (horizontal: of all columns, over all parties' rows), and, if it has kmeans.label, how often its label is 1"""
@@ -340,6 +346,7 @@ class KMeansConfig(ConfigSection):
                 raise ValueError(f"reveal.{what}: must be empty, because a prediction opens what it finds of rows only")
         self._check_outliers()
         self._check_profiles()
+        self._check_minimum_size()
         self._check_sweep()
         return self
 
@@ -453,6 +460,28 @@ class KMeansConfig(ConfigSection):
             if columns > MOST_PROFILE_COLUMNS:
                 most = f"{MOST_PROFILE_COLUMNS:,} columns can have profiles"
                 raise ValueError(f"reveal.profiles: {party!r} has {columns:,} columns, and at most {most}")
+
+    def _check_minimum_size(self) -> None:
+        """Refuse openings from which a small cluster's centroid, or single values, would follow."""
+        least, reveal = self.reveal.minimum_size, self.reveal
+        if not least:
+            return
+        if reveal.scores or reveal.contributions == "all":
+            what = "scores" if reveal.scores else "contributions"
+            raise ValueError(
+                f"reveal.{what}: not with reveal.minimum_size, because centroids follow from rows' distances"
+            )
+        columns = self.features if isinstance(self.features, int) else sum(self.features.values())
+        if reveal.inertia and columns == 1:
+            raise ValueError("reveal.inertia: must be empty, because with minimum_size and one column centroids follow")
+        minmax = self.normalise.method == "minmax" and least > 1
+        if minmax and (self.normalise.aggregate or (self.vertical and reveal.columns == "all")):
+            field = "normalise.aggregate" if self.normalise.aggregate else "reveal.columns"
+            remedy = "agree on normalise.ranges" if self.normalise.aggregate else "set it to own"
+            raise ValueError(
+                f"{field}: a lowest or highest value is one row's, which reveal.minimum_size does not allow to be "
+                f"opened: set normalise.method to zscore, or {remedy}"
+            )
 
     def _check_sweep(self) -> None:
         if self.sweep is None:

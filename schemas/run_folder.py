@@ -27,6 +27,8 @@ OPENED_SCORES = "opened-scores"  # scores and outliers, opened to this party; by
 EXPLAINED_CENTROIDS = "explained-centroids"  # shares of the centroids that have outliers; by column shard
 OPENED_EXPLANATIONS = "opened-explanations"  # outliers' clusters and scores, opened to this party; by row shard
 PROFILE = "profile"  # shares of the final clusters' sizes and sums; as shard 0
+OPEN_CLUSTERS = "open-clusters"  # shares of the bits that say which centroids may be opened; as shard 0
+OPEN_CENTROIDS = "open-centroids"  # shares of the centroids, 0 of those that stay closed; by column shard
 SCORES = "scores"  # shares of the rows' scores, outliers and outliers' clusters; by iteration and row shard
 
 
@@ -122,6 +124,7 @@ class RunFolder(Folder):
     result = _Name("result.json")  # the results that were opened to this party: numbers, and the names of files
     sweep = _Name("sweep.json")  # of a sweep: its trainings, and what was opened of them to this party
     sweep_page = _Name("sweep.html")  # the same as a page, with a plot of the inertias
+    check = _Name("check.json")  # of a triple store's check: the numbers that were free when it began
     report = _Name("report.json")  # the run's costs and its history
     html_report = _Name("report.html")  # the report as a page
 

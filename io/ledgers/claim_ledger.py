@@ -6,6 +6,7 @@ begun with the store and has every claim, too, and for each claim the peers that
   stores/STORE-IDENTITY/begun          the ledger exists
   stores/STORE-IDENTITY/7.json         number 7 was claimed: the run and its binding
   stores/STORE-IDENTITY/7.shop.heard   shop has confirmed that it has claimed number 7
+  stores/STORE-IDENTITY/unusable       a check has found that the store is wrong, and how
 
 A store is refused if its ledger is missing or has a claim that the store lacks. A claim is written to the store first:
 after a failure between the two the store knows more, and the ledger gets it when the store is used next. What peers
@@ -49,6 +50,9 @@ class ClaimLedger:
                 f"the triple store {name!r} has no ledger in {self.folder}, so it may come from a backup, and its "
                 f"masks may have been used: {_REMEDY} (or set triples.ledger to where its ledger is)"
             )
+        if (self.folder / "unusable").exists():
+            found = (self.folder / "unusable").read_text()
+            raise StorageError(f"the triple store {name!r} must not be used, because {found}: {_REMEDY}")
         claims, noted = self.store.claims(), self._numbers(".json")
         lost = sorted(noted - set(claims))
         if lost:
@@ -58,6 +62,10 @@ class ClaimLedger:
             )
         for number in sorted(set(claims) - noted):
             self._write(f"{number}.json", json.dumps(claims[number]))
+
+    def condemn(self, reason: str) -> None:
+        """Refuse the store from now on."""
+        self._write("unusable", reason)
 
     def confirm(self, peer: str, number: int) -> None:
         """Note that a peer has claimed a number."""

@@ -40,7 +40,7 @@ def write_rows(file: Path, name: str, shards: Rows) -> Path:
 
 
 def write_centroids(folder: RunFolder, columns: Sequence[str], centroids: Real) -> Path:
-    """Write the centroids in original units: one row for each cluster, one column for each feature."""
+    """Write the centroids in original units: one row for each cluster, one column for each feature; NaN: withheld."""
     numbers = np.arange(len(centroids), dtype=np.int32)
     columns = distinct_names(columns)  # "a"."b.c" and "a.b"."c" have one name
     table = {unused_name("cluster", columns): numbers, **dict(zip(columns, centroids.T, strict=True))}

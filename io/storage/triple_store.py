@@ -35,6 +35,8 @@ from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.run_folder import StoreFolder
 
 _TAGS = "tags"  # the manifest's field with the tags of the store's small files
+CHECKED = "checked"
+"""The binding in the claim of a number that was opened to be checked."""
 _REMEDY = "restore the store from a backup, or make a new one with `veilmeans offline`"
 
 
@@ -148,11 +150,28 @@ class TripleStore:
 
     def runs_left(self) -> int:
         """Count the runs that the store can still serve."""
-        return self.manifest.runs - self.next_number()
+        return len(self.spare_numbers())
 
     def next_number(self) -> int:
-        """Return the lowest number above all that were claimed."""
-        return max(self.folder.claim_numbers(), default=-1) + 1
+        """Return the lowest free number above all that runs have claimed; those that were checked lie anywhere."""
+        claims = self.claims()
+        number = max((each for each, claim in claims.items() if claim["binding"] != CHECKED), default=-1) + 1
+        while number in claims:
+            number += 1
+        return number
+
+    def spare_numbers(self) -> list[int]:
+        """List the numbers that runs can still claim."""
+        claimed = set(self.folder.claim_numbers())
+        return [number for number in range(self.next_number(), self.manifest.runs) if number not in claimed]
+
+    def check_number(self, number: int, check: str) -> None:
+        """Claim a spare number for a check, which opens its correlations."""
+        claim = self.claims().get(number)
+        if claim is None:
+            self._write_claim(number, check, CHECKED)
+        elif claim["run"] != check:
+            raise self._not_free(number, check)
 
     def claims(self) -> dict[int, dict[str, str]]:
         """Read all claims: number -> run and binding."""
@@ -178,6 +197,10 @@ class TripleStore:
         self.check_suffices(runs=1)
         if number < self.next_number() or number >= self.manifest.runs:
             raise self._not_free(number, run)
+        self._write_claim(number, run, binding)
+        return StoreRun(self, number)
+
+    def _write_claim(self, number: int, run: str, binding: str) -> None:
         part = self.folder.unfinished_claim(number, run)
         with disk_errors(self.folder.path):
             try:
@@ -191,7 +214,6 @@ class TripleStore:
                 raise self._not_free(number, run) from None
             finally:
                 part.unlink(missing_ok=True)
-        return StoreRun(self, number)
 
     def _read_claim(self, file: Path) -> dict[str, str]:
         try:

@@ -191,6 +191,7 @@ def offline(
     config: Config,
     clusters: Clusters = None,
     dry_run: DryRun = False,
+    check: Annotated[int | None, typer.Option(min=1, help="open so many spare numbers, and verify them")] = None,
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
@@ -199,10 +200,17 @@ def offline(
     Every party and the dealer, if there is one, run it at the same time. It depends on shapes and never on data.
     Without a dealer `train` and `predict` do the same, if it was not done before. Safe to rerun: it resumes where it
     stopped. Unknown flags go to Beam.
+
+    --check N, at all parties when the store is made: opens N of the numbers that no run has used, drawn by all parties,
+    and verifies all their correlations. No run uses them; a store with a wrong one is refused from then on.
     """
     configured = _with_flags(_with_clusters(_load(config, run, changes), clusters), context)
-    from veilmeans.pipelines.offline import dry_offline, run_offline
+    from veilmeans.pipelines.offline import dry_offline, run_check, run_offline
 
+    if check is not None:
+        numbers = run_check(configured.settings, check)
+        typer.echo(f"{len(numbers):,} numbers of the store are right, and are used up: {', '.join(map(str, numbers))}")
+        return {**configured.facts, "checked": numbers}
     if dry_run:
         return _print_text(dry_offline(configured.settings), configured)
     made = run_offline(configured.settings)

@@ -75,6 +75,8 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     outliers : number of outliers to find, or their fraction of the rows; None: none.
     trim : True: in each iteration outliers do not move the centroids (k-means--); `inertia_` is then not computed.
     scores : True: open each row's squared distance to its centroid; `score_samples`, `score` and `transform` need it.
+    minimum_size : centroids of clusters with fewer rows are not opened, and are NaN in `cluster_centers_`; 0: all are.
+        Not with `scores`, nor horizontally with "minmax".
     dealer : True: a dealer, in a process of its own, makes correlated randomness for the parties. False: they make it
         themselves.
     margin : how far out of the trained range `predict` accepts values, in multiples of the range's width.
@@ -86,7 +88,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     Attributes
     ----------
     labels_ : the cluster of each row, by the final centroids as in `predict`; horizontally in the parties' order.
-    cluster_centers_ : k × columns, in original units.
+    cluster_centers_ : k × columns, in original units; NaN where a centroid was withheld, with `minimum_size`.
     columns_ : the names of these columns after one-hot encoding; vertically each has its party's name before it.
     inertia_ : sum of squared distances to the final centroids, in normalised units, of rows as the last iteration
         assigned them.
@@ -113,6 +115,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         outliers: float | None = None,
         trim: bool = False,
         scores: bool = False,
+        minimum_size: int = 0,
         dealer: bool = False,
         margin: float = 1.0,
         random_state: Any = None,
@@ -122,7 +125,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
         self.n_clusters, self.layout, self.parties, self.init, self.n_init = n_clusters, layout, parties, init, n_init
         self.max_iter, self.tol, self.normalise, self.bound = max_iter, tol, normalise, bound
         self.products, self.dealer, self.margin, self.random_state = products, dealer, margin, random_state
-        self.outliers, self.trim, self.scores = outliers, trim, scores
+        self.outliers, self.trim, self.scores, self.minimum_size = outliers, trim, scores, minimum_size
         self.folder, self.verbose = folder, verbose
 
     def fit(self, X: Any, y: object = None) -> "VeilKMeans":  # noqa: ARG002, N803
@@ -273,6 +276,7 @@ class VeilKMeans(ClusterMixin, BaseEstimator):
     def _opened(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the fields that say what is found and opened of outliers."""
         fields: dict[str, Any] = {"reveal.scores": list(names)} if self.scores else {}
+        fields |= {"reveal.minimum_size": self.minimum_size} if self.minimum_size else {}
         if self.outliers is not None:
             named = "fraction" if isinstance(self.outliers, float) else "count"
             fields |= {"outliers": {named: self.outliers, "during_training": bool(self.trim)}}

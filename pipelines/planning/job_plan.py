@@ -138,4 +138,9 @@ def _openings(job: KMeansConfig, parties: tuple[str, ...], steps: Sequence[JobSt
         if step.opens and step.when != "end"
     ]
     reveal = job.reveal.model_dump(include=set(REVEALED))
-    return (*opened, *(PlannedOpening(what, tuple(who), "end") for what, who in reveal.items() if who))
+    least, small = job.reveal.minimum_size, ("centroids", "explanations", "profiles")
+    limit = dict.fromkeys(small, f" (of clusters with fewer than {least:,} rows only which they are)") if least else {}
+    return (
+        *opened,
+        *(PlannedOpening(f"{what}{limit.get(what, '')}", tuple(who), "end") for what, who in reveal.items() if who),
+    )

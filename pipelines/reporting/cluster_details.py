@@ -62,7 +62,8 @@ def profile_lines(folder: RunFolder) -> list[tuple[str, ...]]:
         rate = next((_rate(line) for line in lines if line["label"]), "")
         columns = [line for line in lines if not line["label"] and line["mean"] is not None]
         shown = [_profile(line) for line in sorted(columns, key=_difference, reverse=True)[:_PARTS]]
-        result.append((f"{number}", f"{lines[0]['size']:,}", rate, "; ".join(shown)))
+        size = "withheld" if lines[0]["size"] is None else f"{lines[0]['size']:,}"
+        result.append((f"{number}", size, rate, "; ".join(shown)))
     return result
 
 

@@ -85,6 +85,14 @@ def _columns_of(job: KMeansConfig) -> str:
     return "in its own columns" if job.layout == "vertical" else "in all columns"
 
 
+def _unless_small(job: KMeansConfig) -> str:
+    """What is opened in place of a small cluster's."""
+    if not job.reveal.minimum_size:
+        return ""
+    few = f"fewer than {job.reveal.minimum_size:,} rows"
+    return f"; of clusters with {few}, and of one beside them where they have that together, only which they are"
+
+
 def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     policy, when = opening["policy"], format_time(opening["when"]) if opening["when"] else "at the end"
     own = "of its own rows" if job.layout == "horizontal" else "of every row"
@@ -94,6 +102,7 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
     elif job.layout == "vertical":
         scale = "; with them the name and scale of each column"
     results = {"assignments": f"cluster {own}", "centroids": f"centroids {columns}, in original units{scale}"}
+    results["centroids"] += _unless_small(job)
     results["inertia"] = "inertia: the sum of squared distances to the centroids"
     results["outliers"] = f"whether a row is an outlier, {own}"
     results["explanations"] = f"cluster of each outlier, {own}, and the centroids of these clusters, {_columns_of(job)}"
@@ -101,7 +110,10 @@ def _results(job: KMeansConfig, opening: Mapping[str, Any]) -> list[Disclosure]:
         results["explanations"] += "; the outliers’ squared distances to their centroids, in normalised units"
     rows = "of all parties’ rows in it" if job.layout == "horizontal" else "of its rows"
     results["profiles"] = f"size of each cluster; mean and spread {rows}, {_columns_of(job)}, and of its own label"
-    if job.profile_minimum > 1:
+    if job.reveal.minimum_size:
+        results["explanations"] += _unless_small(job)
+        results["profiles"] += _unless_small(job)
+    elif job.profile_minimum > 1:
         results["profiles"] += f", unless it has fewer than {job.profile_minimum:,} rows"
     results["scores"] = f"squared distance {own} to its centroid, in normalised units"
     reason = "named in kmeans.reveal, which all agreed on"

@@ -31,7 +31,7 @@ from veilmeans.pipelines.reporting.cost_summary import (
 )
 from veilmeans.pipelines.reporting.disclosures import ANNOUNCED_COSTS, PUBLIC_KEY, Disclosure, disclosures
 from veilmeans.pipelines.reporting.redacted_config import redacted_config
-from veilmeans.pipelines.reporting.results_table import count_rows, count_scores
+from veilmeans.pipelines.reporting.results_table import count_rows, count_scores, withheld_centroids
 from veilmeans.pipelines.reporting.step_graph import graph_rows
 from veilmeans.pipelines.session.kmeans_from_config import (
     kmeans_steps,
@@ -134,6 +134,7 @@ def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
         "total_offline": StageCosts.of(offline["stages"]),
         "files": _files(config.run_folder),
         "sizes": _cluster_sizes(facts),
+        "withheld": _withheld(facts),
         "contributions": _contributions(facts),
         "profiles": _profiles(facts),
         "histogram": _score_histogram(facts.config.run_folder),
@@ -146,6 +147,11 @@ def _template_values(facts: RunFacts, base: Path | None) -> dict[str, Any]:
         "steps": _step_values(facts),
         "graph": graph_rows(facts.steps),
     }
+
+
+def _withheld(facts: RunFacts) -> str:
+    closed = facts.result.get("withheld")
+    return withheld_centroids(facts.config, closed) if closed else ""
 
 
 def _step_values(facts: RunFacts) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The command `veilmeans results`: what a finished run opened to this party, as a table or as CSV. Nothing is sent."""
 
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ def show_results(config: JobConfig, console: Console) -> dict[str, Any]:
     for name in ("iterations", "inertia", "assignments", "scores", "outliers", "explanations", "profiles", "centroids"):
         if name in result:
             console.print(f"{name}: {result[name]}", soft_wrap=True, highlight=False)
+    if result.get("withheld"):
+        console.print(withheld_centroids(config, result["withheld"]), soft_wrap=True, highlight=False)
     if folder.outliers.exists():
         console.print(_outliers(folder))
     if folder.explanations.exists():
@@ -45,6 +48,12 @@ def show_results(config: JobConfig, console: Console) -> dict[str, Any]:
     if not folder.assignments.exists():
         return result
     return {**result, "rows_in_clusters": count_rows(folder, config.required_kmeans.clusters).tolist()}
+
+
+def withheld_centroids(config: JobConfig, clusters: object) -> str:
+    """The sentence about clusters whose centroids `kmeans.reveal.minimum_size` keeps closed."""
+    least, named = config.required_kmeans.reveal.minimum_size, str(clusters).strip("[]")
+    return f"centroids of clusters {named}: withheld, fewer than {least:,} rows (or beside a cluster that has fewer)"
 
 
 def _outliers(folder: RunFolder) -> Table:
@@ -158,6 +167,10 @@ def _centroid_lines(folder: RunFolder, shown: int) -> list[tuple[str, list[str]]
     with pa.parquet.ParquetFile(folder.centroids) as file:
         names = file.schema_arrow.names[1:]
         values = file.read(names[:_COLUMNS]).slice(0, shown)
-    lines = [(name, [f"{value:.4g}" for value in values.column(name).to_pylist()]) for name in values.column_names]
+    lines = [(name, [_cell(value) for value in values.column(name).to_pylist()]) for name in values.column_names]
     more = len(names) - _COLUMNS
     return [*lines, *([(f"… and {more:,} more columns", [])] if more > 0 else [])]
+
+
+def _cell(value: float) -> str:
+    return "withheld" if isnan(value) else f"{value:.4g}"

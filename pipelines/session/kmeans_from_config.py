@@ -103,6 +103,7 @@ def kmeans_steps(config: JobConfig, chosen: ChosenEngines | None = None) -> KMea
     predicts, seeding = job.predict is not None, _seeding(config, own, chosen or requested_engines(config))
     about = own, job.clusters, assignment, centroid_update, columns, engines, predicts, seeding, job.assigns_finally
     steps = KMeansSteps(*about, scores=bool(job.reveal.scores), outliers=_outliers(config, own))
+    steps = replace(steps, minimum=_minimum_size(job, own))
     if job.assigns_finally:
         steps = replace(steps, last_assignment=_assignment(config, layout, starts=1, exact=True))
     steps = replace(steps, explanations=_explanations(job, own), profiles=_profiles(config, own))
@@ -224,8 +225,25 @@ def _profiles(config: JobConfig, layout: Layout) -> Profiles | None:
     if square_bits < FRACTION_BITS:
         raise ConfigError("sums of squares of so many rows do not fit in 64 bits: leave out kmeans.reveal.profiles")
     recipients = tuple(sorted(map(config.parties.index, job.reveal.profiles)))
-    least = min(job.profile_minimum, layout.total_rows)
+    least = min(max(job.profile_minimum, job.reveal.minimum_size), layout.total_rows)
     return Profiles(layout.at_capacity(), job.clusters, recipients, square_bits, least)
+
+
+def _minimum_size(job: KMeansConfig, layout: Layout) -> int:
+    """The rows that a cluster must have to be opened; a ConfigError if there are fewer, or opened sums are."""
+    least, clustered = job.reveal.minimum_size, layout.total_rows
+    if job.trims and job.outliers is not None:
+        clustered -= job.outliers.of(layout.total_rows)
+    if job.predict is None and least > clustered:
+        raise ConfigError(
+            f"kmeans.reveal.minimum_size is {least:,}, and only {clustered:,} rows are in clusters: lower it"
+        )
+    if job.aggregates and least > min(layout.rows):
+        raise ConfigError(
+            f"kmeans.normalise.aggregate opens sums of all rows, from which a party's own {min(layout.rows):,} follow, "
+            f"fewer than kmeans.reveal.minimum_size ({least:,}): set normalise.method to none, or lower minimum_size"
+        )
+    return least
 
 
 def _comparisons(job: KMeansConfig, layout: Layout, exact: bool) -> Argmin:

@@ -27,7 +27,15 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError, RefusedError
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
 from veilmeans.schemas.layout import Layout
-from veilmeans.schemas.run_folder import EXPLAINED_CENTROIDS, OPENED, OPENED_EXPLANATIONS, OPENED_SCORES, PROFILE
+from veilmeans.schemas.run_folder import (
+    EXPLAINED_CENTROIDS,
+    OPEN_CENTROIDS,
+    OPEN_CLUSTERS,
+    OPENED,
+    OPENED_EXPLANATIONS,
+    OPENED_SCORES,
+    PROFILE,
+)
 from veilmeans.transforms.kmeans.open_results import (
     open_assignments,
     open_centroids,
@@ -42,8 +50,9 @@ from veilmeans.transforms.openings.cluster_profiles import list_profiles, summar
 from veilmeans.transforms.openings.reveal_policy import RevealPolicy
 from veilmeans.transforms.openings.score_parts import list_parts
 from veilmeans.transforms.rounds.executor import has_stopped, in_memory
-from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE, HAS
 from veilmeans.transforms.statistics.profiles import RECIPIENTS
+from veilmeans.transforms.statistics.small_clusters import OPEN, opened_clusters
 
 _CELLS = 1 << 22  # values of outliers in memory at a time
 _SLACK = 2**-12  # how much a value may be off in an opened result; rounding stays far below
@@ -58,8 +67,8 @@ def policy_of(config: JobConfig, layout: Layout, reveal: RevealConfig) -> Reveal
 
 
 def policy_digest(reveal: RevealConfig) -> str:
-    """A short name of a policy."""
-    return hashlib.sha256(reveal.model_dump_json().encode()).hexdigest()[:12]
+    """A short name of a policy; what never changes in a run is no part of it."""
+    return hashlib.sha256(reveal.model_dump_json(exclude={"minimum_size"}).encode()).hexdigest()[:12]
 
 
 def opened_results(reveal: RevealConfig) -> dict[str, tuple[str, ...]]:
@@ -135,6 +144,9 @@ def read_shares(finished: FinishedRun, policy: RevealPolicy, store: Checkpoints)
     checkpoint = store.read(finished.done)
     if not policy.centroids:
         return checkpoint
+    if finished.job.steps.closes:
+        open_bits = store.read_shard(OPEN_CLUSTERS, 0)
+        return {**checkpoint, **open_bits, "mu": read_centroids(finished.job, store, OPEN_CENTROIDS)}
     return {**checkpoint, "mu": read_centroids(finished.job, store, final_centroids(store.folder, finished.done))}
 
 
@@ -198,13 +210,17 @@ def _reveal_explanations(finished: FinishedRun, policy: RevealPolicy) -> tuple[S
     """Open what explains outliers; return the costs, and the file of explanations if this party learns them."""
     config, job = finished.config, finished.at_the_end()
     store = checkpoints_of(job.context.open())
-    parts = [store.read_shard(EXPLAINED_CENTROIDS, shard)["mu"] for shard in store.shards(EXPLAINED_CENTROIDS)]
+    shards = [store.read_shard(EXPLAINED_CENTROIDS, shard) for shard in store.shards(EXPLAINED_CENTROIDS)]
+    parts = [shard["mu"] for shard in shards]
     stages = run_description(config, job, partial(open_explained_rows, policy))
-    explained = in_memory({"mu": np.concatenate(parts, axis=2)})
+    explained = in_memory({**shards[0], "mu": np.concatenate(parts, axis=2)})
     opened, costs = run_on_one_element(job, partial(open_explained_centroids, policy, explained))
     if config.me.index not in policy.explanations:
         return {**stages, **costs}, None
-    lines = _explanations(finished, policy, store, fixed.decode(opened["centroids"]))
+    centroids = fixed.decode(opened["centroids"])
+    if HAS in opened:
+        centroids[~opened_clusters(opened[HAS])] = np.nan  # withheld, or without an outlier
+    lines = _explanations(finished, policy, store, centroids)
     return {**stages, **costs}, write_rows(config.run_folder.explanations, finished.id or "row", lines)
 
 
@@ -260,7 +276,9 @@ def _reveal_profiles(finished: FinishedRun, policy: RevealPolicy, store: Checkpo
     opened, costs = run_on_one_element(job, partial(open_profiles, policy, profile))
     if config.me.index not in policy.profiles:
         return costs, None
-    summary = summarise(opened, profiles_of(job.steps).square_bits, profiles_of(job.steps).least)
+    summary = summarise(
+        opened, profiles_of(job.steps).square_bits, profiles_of(job.steps).least, policy.layout.total_rows
+    )
     _refuse_unless(summary.possible(policy.layout.total_rows), config, "profiles")
     labelled = config.kmeans_with_data.label
     return costs, write_profiles(
@@ -280,7 +298,7 @@ def centroids_to_open(finished: FinishedRun, checkpoint: Arrays) -> Arrays:
         "factor": np.array(finished.scaling.factor),
         "names": np.frombuffer(join_names(finished.columns), np.uint8),
     }
-    return state | {name: array for name, array in checkpoint.items() if name in ("mu", "inertia")}
+    return state | {name: array for name, array in checkpoint.items() if name in ("mu", "inertia", OPEN)}
 
 
 def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -> dict[str, object]:
@@ -299,6 +317,11 @@ def _write_opened(finished: FinishedRun, policy: RevealPolicy, opened: Arrays) -
         scaling, columns = _scale_and_names(finished, policy, opened)
         normalised, slack = fixed.decode(opened["centroids"]), _SLACK * (high - low)
         inside = (normalised >= low - slack) & (normalised <= high + slack)
+        if OPEN in opened:
+            closed = ~opened_clusters(opened[OPEN])
+            inside[closed] = normalised[closed] == 0
+            normalised[closed] = np.nan
+            result["withheld"] = np.flatnonzero(closed).tolist()
         _refuse_unless(bool(inside.all()), finished.config, "centroids")
         centroids = scaling.original(normalised)
         result["centroids"] = str(write_centroids(finished.config.run_folder, columns, centroids))

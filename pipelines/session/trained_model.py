@@ -25,7 +25,7 @@ from veilmeans.schemas.config_fields import bound_fields, model_fields
 from veilmeans.schemas.errors import ConfigError, StorageError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import KMeansConfig
-from veilmeans.schemas.run_folder import RunFolder
+from veilmeans.schemas.run_folder import OPEN_CLUSTERS, RunFolder
 from veilmeans.transforms.kmeans.party_state import PartyJob
 from veilmeans.transforms.rounds.party_context import PartyContext
 
@@ -53,7 +53,8 @@ class TrainedModel:
         """A digest of the shares on disk: a prediction's masks are bound to these shares."""
         digest = hashlib.sha256(self.binding.encode())
         kind = final_centroids(self.folder, self.iterations)
-        shards = [self.folder.shard(kind, number) for number in shard_numbers(self.folder, kind)]
+        kinds = (kind, OPEN_CLUSTERS)
+        shards = [self.folder.shard(each, number) for each in kinds for number in shard_numbers(self.folder, each)]
         for file in (self.folder.checkpoint(self.iterations), *shards):
             try:
                 digest.update(files_at(file).read(file, fresh=True))
@@ -107,9 +108,11 @@ def load_model(config: JobConfig) -> TrainedModel | None:
 def _check_kept_fields(config: JobConfig, saved: dict[str, Any]) -> None:
     """Refuse a prediction that differs from its model in a field that it must keep."""
     trained = {"parties": saved["parties"], **{f"kmeans.{name}": value for name, value in saved["job"].items()}}
-    for name, value in model_fields(config).items():
-        if value != trained[name]:
-            model, there = model_config(config).run, _shown(trained[name])
+    wanted = model_fields(config)
+    optional = {"kmeans.reveal.minimum_size": 0}
+    for name, value in {**optional, **wanted}.items():
+        if value != trained.get(name, optional.get(name)):
+            model, there = model_config(config).run, _shown(trained.get(name, optional.get(name)))
             raise ConfigError(f"{name} is {_shown(value)}, and the model {model!r} was trained with {there}: set it so")
 
 
@@ -205,7 +208,9 @@ class FinishedRun:
     def load(cls, config: JobConfig) -> "FinishedRun":
         saved = read_finished_run(config)
         if saved["job"] != public_job(config):
-            raise ConfigError(f"the configuration has changed since run {config.run!r}: only kmeans.reveal may differ")
+            raise ConfigError(
+                f"the configuration has changed since run {config.run!r}: only kmeans.reveal may, without minimum_size"
+            )
         steps = kmeans_steps(config)
         context = PartyContext(config, saved["binding"])
         job = PartyJob(steps, context, Path(saved["prepared"]), runs_in_one_call(config, steps))

@@ -48,10 +48,11 @@ def _check_secrets(config: JobConfig, store: TripleStore, jobs: StoreJobs) -> No
     with_ciphers = any("he" in chosen for chosen in store.manifest.engines)
     keyring = load_keyring(config.store_folder, config.me) if with_ciphers else None
     each = len(jobs.numbers(1))
-    for number in jobs.numbers(store.manifest.runs)[store.next_number() * each :]:
-        store.seed_of(number)
-        if keyring is not None:
-            keyring.for_number(number)
+    for run_number in store.spare_numbers():
+        for number in range(run_number * each, (run_number + 1) * each):
+            store.seed_of(number)
+            if keyring is not None:
+                keyring.for_number(number)
 
 
 def ledger_of(config: JobConfig, store: TripleStore) -> ClaimLedger:

@@ -139,6 +139,7 @@ MARKS = {
     "kmeans.reveal.outliers": f"{RUNS} reveal unbound",
     "kmeans.reveal.explanations": f"{RUNS} reveal unbound",
     "kmeans.reveal.contributions": f"{RUNS} reveal unbound",
+    "kmeans.reveal.minimum_size": f"{RUNS} reveal of-model optional",
     "kmeans.reveal.profiles": f"{RUNS} reveal unbound",
     "kmeans.predict": "",
     "kmeans.predict.model": "predict",
@@ -158,6 +159,7 @@ def marks_below(section: type[ConfigSection], prefix: str = "") -> Iterator[tupl
                 word
                 for word, said in (
                     ("horizontal", mark.horizontal),
+                    ("optional", mark.optional),
                     ("unbound", not mark.bound),
                     ("of-model", mark.of_model),
                 )

@@ -22,6 +22,8 @@ _LABEL = b"veilmeans reveal policy\n"
 def policy_text(config: JobConfig, command: str, party: str) -> str:
     """Encode the content that `party` signs: the run, and who learns what."""
     policy = config.required_kmeans.reveal.model_dump(mode="json")
+    if not policy["minimum_size"]:
+        del policy["minimum_size"]  # signatures of runs without it stay as they were
     signed = {"party": party, "run": config.run, "command": command, "reveal": policy, "limit": config.openings.limit}
     return json.dumps(signed, sort_keys=True)
 

@@ -6,6 +6,7 @@
                                  norms ─┴──▶ stop   ─▶ scale ─┴▶ [unmask ─▶] numerator ─▶ quotient ─▶ checkpoint
                                                                               refine ─┘
     [once           start-norms ─▶ start-choose ─▶ start-take, start-counts]               (the best of several starts)
+    [once           minimum-size ─▶ open-centroids]                          (which centroids may ever be opened)
     once            [encrypt ─▶] distance ─▶ assign ─▶ outliers ─▶ explain   (to the last centroids, as in a prediction)
                                                     ─▶ profile ─▶ [profile-hide]
                                  norms ─▶ inertia
@@ -168,14 +169,25 @@ def choose_start(steps: KMeansSteps, run: Executor[S]) -> S:
 
 def follow_last(steps: KMeansSteps, run: Executor[S]) -> S:
     """Assign the rows to the last centroids, and compute the inertia, if the job asks for it; `steps` are the last."""
+    closed = [close_small_clusters(steps, run)] if steps.closes else []
     if steps.final_assignment:
-        distances, norms = measure_distances(steps, run)
+        distances, norms = measure_distances(steps, run, closed)
         assigned = assign_rows(steps, run, distances)
         if steps.profiles is not None:
             assigned = profile_clusters(steps.profiles, steps, run, assigned)
         return compute_inertia(steps, run, run.after(norms, assigned)) if steps.centroid_update.inertia else assigned
-    columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS))
+    if not steps.centroid_update.inertia:
+        return closed[0]
+    columns = run.rounds(steps.norms, run.shards(Over.COLUMNS, state.MOVED_CENTROIDS, closed))
     return compute_inertia(steps, run, run.total(Over.ONE, only("u"), columns))
+
+
+def close_small_clusters(steps: KMeansSteps, run: Executor[S]) -> S:
+    """Find the clusters whose centroids may be opened, and keep the centroids with 0 in place of others, on shares."""
+    found = run.rounds(steps.keep_open, run.shards(Over.ONE, state.CLUSTER_COUNTS))
+    found = run.keep(state.KEEP_OPEN_CLUSTERS, found)
+    columns = run.load(state.COLUMN_CENTROIDS, run.total(Over.COLUMNS, state.open_to_every_column_shard, found))
+    return run.keep(state.KEEP_OPEN_CENTROIDS, run.rounds(steps.open_centroids, columns))
 
 
 def compute_inertia(steps: KMeansSteps, run: Executor[S], norms: S) -> S:
@@ -207,7 +219,8 @@ def explain_outliers(explanations: Explanations, steps: KMeansSteps, run: Execut
     """Select the outliers' clusters and scores, and the centroids of these clusters, on shares."""
     explain, clusters, centroids = steps.explain(explanations)
     rows = run.rounds(explain, found)
-    has = run.rounds(clusters, run.total(Over.ONE, only(EXPLAINED_COUNTS), rows))
+    counts = run.total(Over.ONE, only(EXPLAINED_COUNTS), rows)
+    has = run.rounds(clusters, run.load(state.OPEN_BITS, counts) if steps.closes else counts)
     columns = run.load(state.COLUMN_CENTROIDS, run.total(Over.COLUMNS, state.explained_to_every_column_shard, has))
     return run.after(rows, run.keep(state.KEEP_EXPLAINED, run.rounds(centroids, columns)))
 

@@ -6,7 +6,8 @@ several parties together, reveal no more than the value that they add up to.
 Assignments, over row shards: "c" (k × packed) in; at a recipient "label" (n) out. Horizontally a party learns those of
 its own rows, and so with scores and outliers: "shown" (n), "outlier" (packed) in, "score" and "outlier" (n) out, where
 they are for it. Centroids and inertia, one element: "mu" (k × d), "inertia" in; at a recipient "centroids" (k × its
-columns) and "total" (1) out. Whoever may see all columns gets the scale of each one from its owner, too.
+columns) and "total" (1) out; where small clusters stay closed, their "mu" are 0, and OPEN (k) in and out says which
+they are. Whoever may see all columns gets the scale of each one from its owner, too.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from veilmeans.crypto import bits
+from veilmeans.crypto import bits, ring
 from veilmeans.io.storage.checkpoints import assignments, scores
 from veilmeans.io.storage.encoded_shards import pad_rows
 from veilmeans.schemas.arrays import Array, Arrays
@@ -33,6 +34,7 @@ from veilmeans.transforms.rounds.executor import Executor, Keep, Load, Over, Ste
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.party_context import OpenPartyContext
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
+from veilmeans.transforms.statistics.small_clusters import OPEN
 
 S = TypeVar("S")
 
@@ -182,7 +184,7 @@ def _send_results(policy: RevealPolicy, party: Party, state: Arrays, _randomness
 def _for_peer(policy: RevealPolicy, state: Arrays, peer: int) -> Arrays:
     message: dict[str, Array] = {}
     if peer in policy.centroids:
-        message["mu"] = np.ascontiguousarray(require(state, "mu")[:, policy.columns(peer)])
+        message |= _centroids_for(policy, state, peer)
     if policy.opens_scale(peer):
         message |= {"shift": state["shift"], "factor": state["factor"], "names": state["names"]}
     if peer in policy.inertia:
@@ -190,11 +192,18 @@ def _for_peer(policy: RevealPolicy, state: Arrays, peer: int) -> Arrays:
     return message
 
 
+def _centroids_for(policy: RevealPolicy, state: Arrays, index: int) -> dict[str, ring.Ring]:
+    """Shares of the centroids that a party may see, and of which of them may be opened, if some stay closed."""
+    mine = {"mu": np.ascontiguousarray(require(state, "mu")[:, policy.columns(index)])}
+    return {**mine, OPEN: require(state, OPEN)} if OPEN in state else mine
+
+
 def _open_results(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
     opened: dict[str, Array] = {}
     if party.index in policy.centroids:
-        mine = np.ascontiguousarray(require(state, "mu")[:, policy.columns(party.index)])
-        opened["centroids"] = inbox.open_sum("mu", mine)
+        mine = _centroids_for(policy, state, party.index)
+        opened["centroids"] = inbox.open_sum("mu", mine.pop("mu"))
+        opened |= {name: inbox.open_sum(name, share) for name, share in mine.items()}
     if party.index in policy.inertia:
         opened["total"] = inbox.open_sum("inertia", require(state, "inertia"))
     if policy.opens_scale(party.index):

@@ -26,7 +26,16 @@ from veilmeans.schemas.arrays import Array, Arrays
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.layout import RowShard
 from veilmeans.schemas.party import Party
-from veilmeans.schemas.run_folder import ASSIGNMENTS, CHOSEN, ENCRYPTED, EXPLAINED_CENTROIDS, OPERANDS, PROFILE
+from veilmeans.schemas.run_folder import (
+    ASSIGNMENTS,
+    CHOSEN,
+    ENCRYPTED,
+    EXPLAINED_CENTROIDS,
+    OPEN_CENTROIDS,
+    OPEN_CLUSTERS,
+    OPERANDS,
+    PROFILE,
+)
 from veilmeans.transforms.kmeans import state_shapes as shapes
 from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
@@ -41,6 +50,7 @@ from veilmeans.transforms.rounds.party_context import OpenPartyContext, PartyCon
 from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE, HAS
 from veilmeans.transforms.statistics.largest import BELOW, SHARD, counts_before
 from veilmeans.transforms.statistics.profiles import RECIPIENTS, SIZES, SUMS
+from veilmeans.transforms.statistics.small_clusters import OPEN
 
 
 @dataclass(frozen=True)
@@ -163,9 +173,19 @@ def _moved_centroids(job: PartyJob, context: OpenPartyContext, shard: int) -> Ar
 
 def _last_counts(job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
     """Shares of the counts, of all starts or of the one that was chosen, and Σ|x|² of what this party owns."""
+    return {**_cluster_counts(job, context, _shard), "x2": checkpoints_of(context).read(context.iteration)["x2"]}
+
+
+def _cluster_counts(job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
+    """Shares of how many rows each centroid is the mean of, of all starts or of the one that was chosen."""
     checkpoint = checkpoints_of(context).read(context.iteration)
     counts = _CHOSEN_COUNTS if job.steps.starts == 1 and _CHOSEN_COUNTS in checkpoint else "n"
-    return {"n": checkpoint[counts], "x2": checkpoint["x2"]}
+    return {SIZES: checkpoint[counts]}
+
+
+def _open_bits(_job: PartyJob, context: OpenPartyContext, _shard: int) -> Arrays:
+    """Shares of which centroids may be opened."""
+    return checkpoints_of(context).read_shard(OPEN_CLUSTERS, 0)
 
 
 def _column_range(job: PartyJob, _context: OpenPartyContext, shard: int) -> Arrays:
@@ -210,6 +230,8 @@ PROFILE_OPERANDS = Load(_profile_operands, shapes.profile_operands)
 COLUMN_CENTROIDS = Load(_column_centroids, shapes.column_centroids, kept=("centroids",))
 MOVED_CENTROIDS = Load(_moved_centroids, shapes.moved_centroids, kept=("centroids", "checkpoint"))
 LAST_COUNTS = Load(_last_counts, shapes.counts_and_squares, kept=("checkpoint",))
+CLUSTER_COUNTS = Load(_cluster_counts, shapes.cluster_counts, kept=("checkpoint",))
+OPEN_BITS = Load(_open_bits, shapes.open_bits, kept=("open",))
 COLUMN_RANGE = Load(_column_range, shapes.column_range)
 SQUARES = Load(_squares, shapes.squares)
 ROW_SQUARES = Load(_row_squares, shapes.row_squares)
@@ -275,13 +297,23 @@ def _keep_chosen(_job: PartyJob, context: OpenPartyContext, shard: int, state: A
 
 
 def _keep_explained(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
-    checkpoints_of(context).write_shard(EXPLAINED_CENTROIDS, shard, {"mu": state["mu"]})
+    names = ["mu", *([HAS] if HAS in state else [])]
+    checkpoints_of(context).write_shard(EXPLAINED_CENTROIDS, shard, {name: state[name] for name in names})
+
+
+def _keep_open_clusters(_job: PartyJob, context: OpenPartyContext, _shard: int, state: Arrays) -> None:
+    checkpoints_of(context).write_shard(OPEN_CLUSTERS, 0, {OPEN: state[OPEN]})
+
+
+def _keep_open_centroids(_job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
+    checkpoints_of(context).write_shard(OPEN_CENTROIDS, shard, {"mu": state["mu"]})
 
 
 def _keep_profile(job: PartyJob, context: OpenPartyContext, shard: int, state: Arrays) -> None:
     """Shares of sizes and sums, and for whom the sums are."""
     recipients = np.array(shapes.profiles_of(job.steps).recipients)
     kept = {SIZES: state[SIZES], SUMS: state[SUMS], RECIPIENTS: recipients}
+    kept |= {OPEN: state[OPEN]} if OPEN in state else {}
     checkpoints_of(context).write_shard(PROFILE, shard, kept)
 
 
@@ -307,6 +339,8 @@ KEEP_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 1, ("mu",)))
 KEEP_FIRST_CENTROIDS = Keep("centroids", partial(_keep_shard, centroids, 0, ("mu",)))
 KEEP_CHOSEN = Keep("centroids", _keep_chosen)
 KEEP_EXPLAINED = Keep("explained", _keep_explained)
+KEEP_OPEN_CLUSTERS = Keep("open", _keep_open_clusters)
+KEEP_OPEN_CENTROIDS = Keep("open centroids", _keep_open_centroids)
 KEEP_PROFILE = Keep("profile", _keep_profile)
 KEEP_CHOSEN_COUNTS = Keep("checkpoint", _write_chosen_counts)
 KEEP_CHECKPOINT = Keep("checkpoint", _write_checkpoint)
@@ -326,6 +360,8 @@ def copy_model(job: PartyJob, context: OpenPartyContext, model: Checkpoints, don
     store = checkpoints_of(context)
     for shard, state in by_columns(job.steps, "mu", mu).items():
         store.write_shard(centroids(0), shard, state)
+    if job.steps.closes:
+        store.write_shard(OPEN_CLUSTERS, 0, model.read_shard(OPEN_CLUSTERS, 0))
     store.write(0, {"stop": _NOT_STOPPED})
 
 
@@ -356,6 +392,8 @@ def finish_training(job: PartyJob, context: OpenPartyContext) -> None:
         _check_assignments(job, context).drop(ASSIGNMENTS, before=done + 1)
     if job.steps.profiles is not None and not store.shards(PROFILE):
         raise StorageError(f"profiles of run {context.run!r} are missing: run the command again, it resumes")
+    if job.steps.closes and store.shards(OPEN_CENTROIDS) != job.shard_numbers(Over.COLUMNS):
+        raise StorageError(f"centroids of run {context.run!r} are missing: run the command again, it resumes")
     store.write(done, {**store.read(done), FINISHED: np.ones(1, np.uint8)})
     store.drop(ENCRYPTED, before=done + 1)
 
@@ -416,6 +454,11 @@ def scale_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays
 def best_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
     """Give every column shard the bits of the best start."""
     return _to_all(range(len(steps.column_shards)), state, "best")
+
+
+def open_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:
+    """Give every column shard the bits of the clusters that may be opened."""
+    return _to_all(range(len(steps.column_shards)), state, OPEN)
 
 
 def explained_to_every_column_shard(steps: KMeansSteps, _party: Party, state: Arrays) -> Mapping[int, Arrays]:

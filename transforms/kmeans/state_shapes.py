@@ -17,9 +17,10 @@ from veilmeans.transforms.kmeans.steps import KMeansSteps
 from veilmeans.transforms.products.cross_product import shape_to_state
 from veilmeans.transforms.products.he_product import CSR_ARRAYS
 from veilmeans.transforms.rounds.interfaces import Shape, Shapes
-from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE, HAS
 from veilmeans.transforms.statistics.largest import SHARD
 from veilmeans.transforms.statistics.profiles import RECIPIENTS, SIZES, SUMS, Profiles
+from veilmeans.transforms.statistics.small_clusters import OPEN
 
 COLUMN_NAME_LENGTH = 8
 """Letters of a column's name, where names are opened and not known yet."""
@@ -121,6 +122,16 @@ def counts_and_squares(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shape
     return [{"n": ((steps.all_clusters,), "uint64"), "x2": ((1,), "uint64")}] * steps.layout.parties
 
 
+def cluster_counts(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    return [{SIZES: ((steps.all_clusters,), "uint64")}] * steps.layout.parties
+
+
+def open_bits(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
+    """Shares of which centroids may be opened, where some may stay closed."""
+    found: Shapes = {OPEN: ((steps.k,), "uint64")} if steps.closes else {}
+    return [found] * steps.layout.parties
+
+
 def assignments(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
     """All rows in the first cluster, by the first party's share: opened assignments are checked to be one-hot."""
     width = bits.word_count(shape.rows)
@@ -148,7 +159,8 @@ def explained_rows(steps: KMeansSteps, shape: ShardShape) -> Sequence[Shapes]:
 def explained_centroids(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     """Shares of the centroids that have outliers, for each owner of rows."""
     groups, d = 1 if steps.layout.vertical else steps.layout.parties, steps.layout.total_features
-    return [{"mu": ((groups, steps.k, d), "uint64")}] * steps.layout.parties
+    bits_of: Shapes = {HAS: ((groups, steps.k), "uint64")} if steps.closes else {}
+    return [{"mu": ((groups, steps.k, d), "uint64"), **bits_of}] * steps.layout.parties
 
 
 def profiles_of(steps: KMeansSteps) -> Profiles:
@@ -167,7 +179,8 @@ def profile(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     """Shares of sizes and sums; what is sent is the same whoever else gets profiles."""
     parties = tuple(range(steps.layout.parties))
     sums = ((steps.k + 1, Profiles(steps.layout, steps.k, parties, 0).width), "uint64")
-    return [{SIZES: ((steps.k,), "uint64"), SUMS: sums, RECIPIENTS: np.array(parties)}] * len(parties)
+    found: Shapes = {SIZES: ((steps.k,), "uint64"), SUMS: sums, RECIPIENTS: np.array(parties)}
+    return [{**found, **bits_of} for bits_of in open_bits(steps, _shape)]
 
 
 def shard_number(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
@@ -187,8 +200,9 @@ def results(steps: KMeansSteps, _shape: ShardShape) -> Sequence[Shapes]:
     return [
         {
             **shares,
+            **bits_of,
             **dict.fromkeys(("shift", "factor"), ((d,), "float64")),
             "names": ((d * (COLUMN_NAME_LENGTH + 1) - 1,), "uint8"),
         }
-        for d in layout.features
+        for d, bits_of in zip(layout.features, open_bits(steps, _shape), strict=True)
     ]

@@ -4,7 +4,7 @@ Which steps run, in which order and over what is said once, in `transforms.kmean
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from veilmeans.schemas.layout import Layout, column_slices
@@ -23,7 +23,7 @@ from veilmeans.transforms.rounds.protocol import Protocol
 from veilmeans.transforms.statistics.explanations import Explanations
 from veilmeans.transforms.statistics.outliers import Outliers, keep_distances, score, weigh
 from veilmeans.transforms.statistics.profiles import Profiles
-from veilmeans.transforms.statistics.small_clusters import SmallClusters
+from veilmeans.transforms.statistics.small_clusters import SmallClusters, keep_open, open_centroids
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class KMeansSteps:
     runs in iterations and after them (`last`). `starts`: their iterations run in the same messages, and the best is
     chosen after the last one; `last_engines`: those of the one that is left. `scores`: may be opened, of the last steps
     or of a prediction; `outliers`: how they are found there; `explanations`: how they are explained. `profiles`: of the
-    final clusters.
+    final clusters. `minimum`: clusters with fewer rows stay closed; 0: none do.
     """
 
     layout: Layout
@@ -55,6 +55,7 @@ class KMeansSteps:
     outliers: Outliers | None = None
     explanations: Explanations | None = None
     profiles: Profiles | None = None
+    minimum: int = field(default=0, metadata={"optional": True})
 
     @property
     def all_clusters(self) -> int:
@@ -94,7 +95,12 @@ class KMeansSteps:
     @property
     def ends_with_more(self) -> bool:
         """True if something follows the last iteration."""
-        return not self.predicts and (self.final_assignment or self.centroid_update.inertia)
+        return not self.predicts and (self.final_assignment or self.centroid_update.inertia or self.closes)
+
+    @property
+    def closes(self) -> bool:
+        """True if clusters with few rows stay closed; a single cluster has all rows."""
+        return self.minimum > 0 and self.k > 1
 
     @property
     def column_shards(self) -> list[slice]:
@@ -151,11 +157,13 @@ class KMeansSteps:
 
     def explain(self, how: Explanations) -> tuple[Step, Step, Step]:
         """The steps of explanations: over rows, once, and over column shards."""
-        clusters = how.clusters(self.layout.parties)
+        clusters = how.clusters(self.layout.parties, self.closes)
         return (
             Step(self._named(how.rows()), "[C], ⟨|x − μ|²⟩ of outliers, and how many they are"),
-            Step(self._named(clusters), "⟨has⟩, the clusters that have an outlier"),
-            Step(self._named(how.centroids()), "⟨has·μ⟩"),
+            Step(
+                self._named(clusters), f"⟨has⟩, the clusters that have an outlier{' and may be opened' * self.closes}"
+            ),
+            Step(self._named(how.centroids(self.closes)), "⟨has·μ⟩"),
         )
 
     def profile(self, profiles: Profiles) -> Step:
@@ -164,12 +172,24 @@ class KMeansSteps:
     @property
     def small_clusters(self) -> SmallClusters | None:
         """The clusters whose sums are not opened in profiles, if they may be fewer than all."""
-        if self.profiles is None or self.k == 1 or self.profiles.least == 1:
+        if self.profiles is None or self.k == 1 or (self.profiles.least == 1 and not self.closes):
             return None
         return SmallClusters(self.k, self.profiles.least, self.centroid_update.count_bits)
 
     def hide(self, small: SmallClusters) -> Step:
-        return Step(self._named(small.hide(self.layout.parties)), "⟨CᵀP⟩, 0 of clusters with few rows")
+        what = "⟨n⟩, ⟨CᵀP⟩, 0 of clusters with few rows" if self.closes else "⟨CᵀP⟩, 0 of clusters with few rows"
+        return Step(self._named(small.hide(self.layout.parties, self.closes)), what)
+
+    @property
+    def keep_open(self) -> Step:
+        small = SmallClusters(self.k, self.minimum, self.centroid_update.count_bits)
+        return Step(
+            self._named(keep_open(self.layout.parties, small)), "⟨open⟩, the clusters whose centroids may be opened"
+        )
+
+    @property
+    def open_centroids(self) -> Step:
+        return Step(self._named(open_centroids()), "⟨open·μ⟩")
 
     @property
     def update(self) -> Step:

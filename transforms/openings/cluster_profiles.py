@@ -13,7 +13,7 @@ from veilmeans.io.sources.scaling import Scaling
 from veilmeans.schemas.arrays import Arrays, Real
 from veilmeans.transforms.rounds.protocol import require
 from veilmeans.transforms.statistics.profiles import SIZES, SUMS
-from veilmeans.transforms.statistics.small_clusters import hidden_clusters
+from veilmeans.transforms.statistics.small_clusters import OPEN, hidden_clusters, opened_clusters
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Summary:
     """Sizes, means and spreads of each cluster in normalised units, and in the last line those of all rows.
 
     `known`, `positive`: how many rows have a label, and how many the label 1. NaN: of no rows, or hidden.
-    `hidden`: clusters whose sums are not opened, because too few rows are in them.
+    `hidden`: clusters whose sums are not opened, because too few rows are in them. `closed`: nor are their sizes.
     """
 
     sizes: NDArray[np.int64]
@@ -30,11 +30,14 @@ class Summary:
     known: NDArray[np.int64]
     positive: NDArray[np.int64]
     hidden: NDArray[np.bool_]
+    closed: bool = False
 
     def possible(self, rows: int) -> bool:
         """Return whether so many rows can have these sizes and labels."""
         ordered = np.stack([np.zeros_like(self.sizes), self.positive, self.known, self.sizes])
-        return bool((np.diff(ordered, axis=0) >= 0).all()) and int(self.sizes[-1]) == rows
+        total = int(self.sizes[:-1].sum())
+        complete = total <= rows if self.closed and self.hidden.any() else total == rows
+        return bool((np.diff(ordered, axis=0) >= 0).all()) and int(self.sizes[-1]) == rows and complete
 
     @property
     def rates(self) -> tuple[Real, Real]:
@@ -43,18 +46,19 @@ class Summary:
         return rates, np.sqrt(rates * (1 - rates))
 
 
-def summarise(opened: Arrays, square_bits: int, least: int) -> Summary:
+def summarise(opened: Arrays, square_bits: int, least: int, rows: int) -> Summary:
     """Turn opened sizes and sums into means and spreads; sums of clusters with fewer than `least` rows are hidden."""
     sizes, sums = require(opened, SIZES), require(opened, SUMS)
-    hidden = hidden_clusters(ring.decode(sizes), least)
-    sizes = np.append(sizes, sizes.sum(dtype=ring.DTYPE))
+    closed = OPEN in opened
+    hidden = ~opened_clusters(require(opened, OPEN)) if closed else hidden_clusters(ring.decode(sizes), least)
+    sizes = np.append(sizes, ring.DTYPE(rows) if closed else sizes.sum(dtype=ring.DTYPE))
     d = sums.shape[1] // 2 - 1
     summed = np.where([*hidden, False], 0, ring.decode(sizes))[:, None]
     means = _mean(fixed.decode(sums[:, :d]), summed)
     squares = _mean(np.ldexp(ring.decode(sums[:, d : 2 * d]).astype(float), -square_bits), summed)
     spreads = np.sqrt(np.maximum(squares - means**2, 0.0))
     known, positive = ring.decode(sums[:, 2 * d :]).T
-    return Summary(ring.decode(sizes), means, spreads, known, positive, hidden)
+    return Summary(ring.decode(sizes), means, spreads, known, positive, hidden, closed)
 
 
 def _mean(sums: Real, counts: NDArray[np.int64]) -> Real:
@@ -79,7 +83,9 @@ def list_profiles(summary: Summary, columns: Sequence[str], scaling: Scaling, la
     return pa.table(
         {
             "cluster": np.repeat(np.arange(k, dtype=np.int32), width),
-            "size": np.repeat(summary.sizes[:-1], width),
+            "size": pa.array(
+                np.repeat(summary.sizes[:-1], width), mask=np.repeat(summary.hidden & summary.closed, width)
+            ),
             "hidden": np.repeat(summary.hidden, width),
             "column": pa.array(names * k, pa.string()),
             "label": np.tile(np.arange(width) < width - len(columns), k),

@@ -3,7 +3,8 @@
 Over row shards: "explained" (k × packed: [c_j ∧ outlier]), and "explained.score" (n: ⟨outlier·score⟩) if the policy
 opens all contributions, in; at a recipient "cluster" (n; −1: no outlier) and "score" (n) out. Horizontally a party
 learns those of its own rows. One element: "mu" (G × k × d: the centroids of clusters with an outlier, 0 elsewhere) in;
-at a recipient "centroids" (k × its columns) out.
+at a recipient "centroids" (k × its columns) out. Where small clusters stay closed, HAS (G × k) goes in and out beside
+it: 1 for each cluster with an outlier that may be opened.
 """
 
 from functools import partial
@@ -19,7 +20,7 @@ from veilmeans.transforms.primitives.share_and_open import commit_first
 from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
-from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE
+from veilmeans.transforms.statistics.explanations import EXPLAINED, EXPLAINED_SCORE, HAS
 
 
 def explained_rows_step(policy: RevealPolicy) -> Step:
@@ -64,18 +65,21 @@ def _open_rows(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, 
     return opened
 
 
-def _centroids_for(policy: RevealPolicy, state: Arrays, index: int) -> ring.Ring:
-    """A party's columns of the centroids that have outliers: any, or its own."""
+def _centroids_for(policy: RevealPolicy, state: Arrays, index: int) -> dict[str, ring.Ring]:
+    """A party's columns of the centroids that have outliers, any or its own; with HAS, if some stay closed."""
+    if index not in policy.explanations:
+        return {}
     mu = require(state, "mu")
-    return np.ascontiguousarray(mu[index if len(mu) > 1 else 0][:, policy.layout.own_columns(index)])
+    group = index if len(mu) > 1 else 0
+    mine = {"mu": np.ascontiguousarray(mu[group][:, policy.layout.own_columns(index)])}
+    return {**mine, HAS: require(state, HAS)[group]} if HAS in state else mine
 
 
 def _send_centroids(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:
-    named = policy.explanations
-    return Sent(state, to={i: {"mu": _centroids_for(policy, state, i)} if i in named else {} for i in party.others})
+    return Sent(state, to={i: _centroids_for(policy, state, i) for i in party.others})
 
 
 def _open_centroids(policy: RevealPolicy, party: Party, state: Arrays, inbox: Inbox, _randomness: Randomness) -> Arrays:
-    if party.index not in policy.explanations:
-        return {}
-    return {"centroids": inbox.open_sum("mu", _centroids_for(policy, state, party.index))}
+    mine = _centroids_for(policy, state, party.index)
+    opened = {name: inbox.open_sum(name, share) for name, share in mine.items()}
+    return {("centroids" if name == "mu" else name): array for name, array in opened.items()}

@@ -1,7 +1,8 @@
 """Rec of profiles: to each party that the reveal policy names the clusters' sizes and the sums of its own columns.
 
 One element: SIZES (k), SUMS (k + 1 × width; the last line is of all rows) and RECIPIENTS, for whom the sums are, in; at
-a recipient the same SIZES and SUMS (k + 1 × its columns), opened, out. Others learn nothing.
+a recipient the same SIZES and SUMS (k + 1 × its columns), opened, out. Where small clusters stay closed, their SIZES
+and SUMS are 0, and OPEN (k) says which they are. Others learn nothing.
 """
 
 from functools import partial
@@ -16,6 +17,7 @@ from veilmeans.transforms.rounds.executor import Step
 from veilmeans.transforms.rounds.interfaces import Randomness
 from veilmeans.transforms.rounds.protocol import Inbox, Protocol, Round, Sent, require
 from veilmeans.transforms.statistics.profiles import RECIPIENTS, SIZES, SUMS, Profiles
+from veilmeans.transforms.statistics.small_clusters import OPEN
 
 
 def profiles_step(policy: RevealPolicy) -> Step:
@@ -31,7 +33,8 @@ def _profile_of(policy: RevealPolicy, state: Arrays, index: int) -> dict[str, Ar
         return {}
     sizes, sums = state[SIZES], state[SUMS]
     columns = Profiles(policy.layout, len(sizes), tuple(state[RECIPIENTS].tolist()), 0).columns(index)
-    return {SIZES: sizes, SUMS: np.ascontiguousarray(sums[:, columns])}
+    mine = {SIZES: sizes, SUMS: np.ascontiguousarray(sums[:, columns])}
+    return {**mine, OPEN: state[OPEN]} if OPEN in state else mine
 
 
 def _send(policy: RevealPolicy, party: Party, state: Arrays, _randomness: Randomness) -> Sent:

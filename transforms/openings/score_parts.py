@@ -34,7 +34,8 @@ def list_parts(
     lines |= {"difference": shown.reshape(-1), "contribution": added.reshape(-1)}
     if scores is not None or complete:
         whole = added.sum(axis=1, keepdims=True)
-        lines["share"] = np.divide(added, whole, out=np.zeros_like(added), where=whole > 0).reshape(-1)
+        none = np.where(np.isnan(added), np.nan, 0.0)  # of a centroid that was withheld
+        lines["share"] = np.divide(added, whole, out=none, where=whole > 0).reshape(-1)
     return lines
 
 

@@ -33,6 +33,7 @@ from veilmeans.transforms.primitives.masked_opening import MaskedOpening, Opened
 from veilmeans.transforms.primitives.multiply import multiply
 from veilmeans.transforms.products.cross_product import shape_from_state
 from veilmeans.transforms.rounds.protocol import Protocol, merge_rounds, require, without
+from veilmeans.transforms.statistics.small_clusters import OPEN
 
 EXPLAINED, EXPLAINED_SCORE = "explained", "explained.score"
 COUNTS, HAS = "explained.n", "explained.has"
@@ -62,15 +63,19 @@ class Explanations:
         count = Protocol("count", (b2a(_BITS, None, _HOT),)).then(partial(_count, self))
         return (Protocol("select", (select,)) + count).named("explain")
 
-    def clusters(self, parties: int) -> Protocol:
-        """Find the clusters that have an outlier."""
+    def clusters(self, parties: int, closes: bool = False) -> Protocol:
+        """Find the clusters that have an outlier; `closes`: and that may be opened, as OPEN says."""
         none = Comparison(COUNTS, _NONE, self.row_bits + 1, offset=-1)
         convert = Protocol("b2a", (b2a(_NONE, COUNTS, HAS),)).then(_invert)
-        return (sign(none, parties) + convert).named("explain-clusters")
+        found = sign(none, parties) + convert
+        if closes:
+            found += multiply(HAS, OPEN, HAS).then(_only_has)
+        return found.named("explain-clusters")
 
-    def centroids(self) -> Protocol:
-        """Multiply the centroids of clusters without an outlier by 0."""
-        product = multiply("mu", HAS, "mu").after(_repeat_both).then(_only_centroids)
+    def centroids(self, closes: bool = False) -> Protocol:
+        """Multiply the centroids of clusters without an outlier by 0; `closes`: keep the bits, to be opened, too."""
+        after = _with_bits if closes else _only_centroids
+        product = multiply("mu", HAS, "mu").after(_repeat_both).then(after)
         return product.named("explain-centroids")
 
 
@@ -99,7 +104,14 @@ def _count(how: Explanations, _party: Party, state: Arrays) -> Arrays:
 def _invert(party: Party, state: Arrays) -> Arrays:
     """1 − [Σ g_j < 1]."""
     none = require(state, HAS)
-    return {HAS: ring.DTYPE(1) - none if party.first else -none}
+    has = ring.DTYPE(1) - none if party.first else -none
+    if OPEN not in state:
+        return {HAS: has}
+    return {HAS: has, OPEN: np.ascontiguousarray(np.broadcast_to(state[OPEN], has.shape))}
+
+
+def _only_has(_party: Party, state: Arrays) -> Arrays:
+    return {HAS: state[HAS]}
 
 
 def _repeat_both(_party: Party, state: Arrays) -> Arrays:
@@ -108,6 +120,10 @@ def _repeat_both(_party: Party, state: Arrays) -> Arrays:
     shape = (len(has), *mu.shape)
     repeated = np.broadcast_to(mu, shape), np.broadcast_to(has[:, :, None], shape)
     return dict(zip(("mu", HAS), map(np.ascontiguousarray, repeated), strict=True))
+
+
+def _with_bits(_party: Party, state: Arrays) -> Arrays:
+    return {"mu": state["mu"], HAS: np.ascontiguousarray(state[HAS][:, :, 0])}
 
 
 def _only_centroids(_party: Party, state: Arrays) -> Arrays:

@@ -106,7 +106,7 @@ def check(kmeans: KMeansSteps, rows: Real, start: Real, labels: Sequence[Array |
         expected = np.concatenate([np.where(hidden[:, None], 0, expected), expected.sum(axis=0, keepdims=True)])
         np.testing.assert_array_equal(ring.decode(opened[party][SIZES]), hot.sum(axis=0))
         np.testing.assert_array_equal(ring.decode(opened[party][SUMS]), expected)
-        summary = summarise(opened[party], profiles.square_bits, profiles.least)
+        summary = summarise(opened[party], profiles.square_bits, profiles.least, len(rows))
         np.testing.assert_array_equal(summary.hidden, hidden)
         assert summary.possible(len(rows))
         for j in range(kmeans.k):
