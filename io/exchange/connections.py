@@ -5,17 +5,20 @@ worker that sees nothing but `shared`: it shows its token to the party's gateway
 """
 
 import json
+import logging
 import os
 import resource
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
+import pyarrow.flight as flight
 
 from veilmeans.crypto import prg
 from veilmeans.crypto.certificates import Identity, check_certificate, check_pair
@@ -26,13 +29,14 @@ from veilmeans.io.exchange.flight_gateway import Gateway
 from veilmeans.io.exchange.inbox import MessageStore
 from veilmeans.io.exchange.link_shaping import Link, ShapedExchange
 from veilmeans.io.exchange.worker_gateway import KEYS, WorkerGateway, WorkerTranscript
+from veilmeans.io.files.fresh_files import FreshFiles
 from veilmeans.io.files.party_files import attach, detach
 from veilmeans.io.files.secret_files import read_secret
 from veilmeans.io.messages.transcript import TranscriptWriter, open_transcript
 from veilmeans.io.storage.run_token import RunToken, find_token
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.config_fields import connection_fields
-from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError
+from veilmeans.schemas.errors import CertificateError, ConfigError, StorageError, VeilmeansError
 
 _exchanges: dict[str, Exchange] = {}  # the open exchanges of this process, by what they depend on (`_exchange_name`)
 _local_inboxes: dict[str, MessageStore] = {}  # inboxes of gateways in this process, by the gateway's address
@@ -41,6 +45,8 @@ _attached: dict[Path, tuple[str, tuple[str, ...]]] = {}  # what `attach_shared` 
 _keys: dict[tuple[str, str, str], dict[str, bytes]] = {}  # what a worker got of its gateway: by exchange, run, binding
 _lock = threading.Lock()
 _MOST_DESCRIPTORS = 1 << 16
+_LOOK = 1.0  # seconds after which a gateway looks whether its certificates have been replaced
+log = logging.getLogger(__name__)
 
 
 def load_identity(config: JobConfig) -> Identity:
@@ -55,7 +61,114 @@ def load_peer_certificates(config: JobConfig) -> dict[str, bytes]:
     return {name: _read_certificate(peer.certificate, name) for name, peer in config.peers.items()}
 
 
-def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
+class CurrentPins:
+    """A party's identity and its peers' certificates as their files are now."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self._identity = FreshFiles([config.certificate, config.key], partial(load_identity, config))
+        self._peers = {
+            name: FreshFiles([peer.certificate], partial(_read_certificate, peer.certificate, name))
+            for name, peer in config.peers.items()
+        }
+        self._party = config.party
+
+    def identity(self) -> Identity:
+        return self._identity.content()
+
+    def certificate(self, name: str) -> bytes:
+        return self.identity().certificate if name == self._party else self._peers[name].content()
+
+    def state(self) -> object:
+        """Return a value that is another one when a file was replaced or removed."""
+        return self._identity.state(), [each.state() for each in self._peers.values()]
+
+    def valid(self) -> dict[str, bytes]:
+        """Return the peers' certificates, without those that are not there or not valid now."""
+        found = {}
+        for name in self._peers:
+            with suppress(CertificateError):
+                found[name] = self.certificate(name)
+        return found
+
+
+class CurrentCiphers(Mapping[str, PairwiseCipher]):
+    """The cipher of each peer; a CertificateError for one whose certificate is not pinned or not valid now."""
+
+    def __init__(self, pins: CurrentPins, peers: Sequence[str]) -> None:
+        self._pins, self._peers = pins, peers
+        self._made: dict[str, tuple[bytes, bytes, PairwiseCipher]] = {}
+
+    def __getitem__(self, peer: str) -> PairwiseCipher:
+        identity, certificate = self._pins.identity(), self._pins.certificate(peer)
+        made = self._made.get(peer)
+        if made is None or made[:2] != (identity.key, certificate):
+            made = self._made[peer] = identity.key, certificate, PairwiseCipher(identity, certificate)
+        return made[2]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._peers)
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+
+class PartyGateway:
+    """A party's gateway, opened again on its port when a certificate is replaced: gRPC reads them when it is opened.
+
+    Peers notice nothing but a broken connection. A peer whose pin was removed or has expired cannot connect any more.
+    """
+
+    def __init__(self, config: JobConfig, inbox: MessageStore) -> None:
+        self.inbox, self._config, self._pins = inbox, config, CurrentPins(config)
+        load_peer_certificates(config)  # fails if one is not valid
+        self._state = self._pins.state()
+        self._server = self._open(config.listen or "")
+        self.port: int = self._server.port
+        self._ended = threading.Event()
+        self._watching = threading.Thread(target=self._watch, name=f"pins-{config.party}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        self._watching.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._ended.set()
+        self._watching.join()
+        self._server.__exit__(*details)
+
+    def _watch(self) -> None:
+        """Open the gateway again after each change of a certificate."""
+        while not self._ended.wait(_LOOK):
+            state = self._pins.state()
+            if state != self._state and self._renew():
+                self._state = state
+
+    def _renew(self) -> bool:
+        """Open the gateway again, unless this party's own certificate and key are not complete yet."""
+        host = (self._config.listen or "").rpartition(":")[0]
+        try:
+            self._pins.identity()
+            self._server.__exit__()
+            self._server = self._open(f"{host}:{self.port}").__enter__()
+        except VeilmeansError as error:
+            log.error("certificates have changed, and are not in use yet: %s", error.sentence)
+            return False
+        log.info("the gateway of %s uses the certificates that are pinned now", self._config.party)
+        return True
+
+    def _open(self, listen: str) -> Gateway:
+        config, identity, limit = self._config, self._pins.identity(), self._config.max_message_bytes
+        peers = self._pins.valid()
+        check_pin = partial(_check_pin, self._pins, peers)
+        with _listening(listen):
+            gateway = Gateway(config.party, listen, identity, peers, self.inbox, limit, config.dealer, check_pin)
+        if config.workers is not None:
+            gateway.beside = _open_worker_gateway(config, config.workers.listen, identity, self.inbox)
+        return gateway
+
+
+def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> PartyGateway:
     """Open this party's gateway, for peers and for workers; it serves until the context that it manages ends.
 
     `reruns`: runs whose earlier refusals are forgotten, before a peer can send a message that is refused now.
@@ -64,14 +177,7 @@ def open_gateway(config: JobConfig, reruns: Sequence[str] = ()) -> Gateway:
     inbox = MessageStore(config.storage_folder.inbox)
     for run in reruns:
         inbox.forget_refusal(run)
-    listen = config.listen or ""
-    with _listening(listen):
-        identity, peers, limit = load_identity(config), load_peer_certificates(config), config.max_message_bytes
-        check_pin = partial(_check_pin, config, peers)
-        gateway = Gateway(config.party, listen, identity, peers, inbox, limit, config.dealer, check_pin)
-    if config.workers is not None:
-        gateway.beside = _open_worker_gateway(config, config.workers.listen, identity, inbox)
-    return gateway
+    return PartyGateway(config, inbox)
 
 
 def _open_worker_gateway(config: JobConfig, listen: str, identity: Identity, inbox: MessageStore) -> WorkerGateway:
@@ -89,11 +195,10 @@ def _listening(listen: str) -> Iterator[None]:
         raise _cannot_listen(listen, str(error).split(". ")[0]) from None
 
 
-def _check_pin(config: JobConfig, pinned: Mapping[str, bytes], peer: str) -> None:
-    """Refuse a peer whose certificate was removed or replaced since the gateway began to serve, or has expired."""
-    if peer in pinned and _read_certificate(config.peers[peer].certificate, peer) != pinned[peer]:
-        file = config.peers[peer].certificate
-        raise CertificateError(f"{file} has changed since the gateway of {config.party} was started: restart it")
+def _check_pin(pins: CurrentPins, served: Mapping[str, bytes], peer: str) -> None:
+    """Refuse a peer whose certificate was removed or has expired; one that was replaced has to connect again."""
+    if pins.certificate(peer) != served.get(peer):
+        raise flight.FlightUnavailableError(f"the certificate of {peer} was replaced: connect with the new one")
 
 
 def raise_descriptor_limit() -> None:
@@ -202,11 +307,11 @@ def _connect(config: JobConfig, identity: Identity, local: MessageStore | None, 
         peers = {name: Endpoint(name, peer.address or "", certificates[name]) for name, peer in config.peers.items()}
         own = Endpoint(config.party, config.listen or "", identity.certificate)
         limit, timeout, dealer = config.max_message_bytes, config.exchange.timeout_s, config.party == config.dealer
-        exchange = FlightExchange(own, peers, identity, limit, timeout, local, late, dealer)
+        exchange = FlightExchange(own, peers, identity, limit, timeout, local, late, dealer, CurrentPins(config))
     else:
         from veilmeans.io.exchange.file_exchange import FileExchange
 
-        ciphers = {name: PairwiseCipher(identity, certificate) for name, certificate in certificates.items()}
+        ciphers = CurrentCiphers(CurrentPins(config), list(certificates))
         outboxes = {name: peer.outbox or "" for name, peer in config.peers.items()}
         exchange = FileExchange(config.exchange.outbox or "", outboxes, ciphers, config.max_message_bytes)
     shape = config.exchange.shape

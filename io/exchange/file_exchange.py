@@ -35,7 +35,7 @@ class FileExchange:
     def __init__(
         self, outbox: str, peer_outboxes: Mapping[str, str], ciphers: Mapping[str, PairwiseCipher], limit: int
     ) -> None:
-        self._outbox, self._peer_outboxes, self._ciphers = outbox, dict(peer_outboxes), dict(ciphers)
+        self._outbox, self._peer_outboxes, self._ciphers = outbox, dict(peer_outboxes), ciphers
         self._limit = limit
         self._folders: set[str] = set()
 
@@ -48,7 +48,7 @@ class FileExchange:
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         path = self._path(self._peer_outboxes[key.sender], key)
-        if not poll(partial(FileSystems.exists, path), timeout, _POLLING):
+        if not poll(partial(self._has_come, key, path), timeout, _POLLING):
             raise PeerError(
                 f"no message {key.address} came from {key.sender} within {timeout:g} s: {missing(key)}, "
                 f"and is its outbox {self._peer_outboxes[key.sender]}?"
@@ -72,6 +72,10 @@ class FileExchange:
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
+
+    def _has_come(self, key: MessageKey, path: str) -> bool:
+        """Return whether a file is there; an error as soon as its sender's certificate is not pinned or not valid."""
+        return self._ciphers[key.sender] is not None and bool(FileSystems.exists(path))
 
     def _put(self, message: Outgoing) -> None:
         key = message.key

@@ -3,16 +3,20 @@
 What is put is kept until the peer's gateway has acknowledged it (`io.exchange.outbox`), and sent again after a broken
 connection, until the gateway answers or the time is up: the peer may be restarting. The same bytes again are ignored
 there. If the own gateway runs in this process, its inbox is read directly.
+
+Certificates are looked at for each put and while a message is waited for: after a change the next message goes over a
+new connection, and a peer whose pin was removed or has expired gets no message, and none of it is read.
 """
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -40,10 +44,15 @@ GatewayCall = Callable[[flight.FlightClient, flight.FlightCallOptions], Result] 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _CHECK = 0.5  # seconds after which a `get` through the own gateway looks whether a put has failed
 _UNREACHABLE = (flight.FlightUnavailableError, flight.FlightCancelledError)  # a gateway is absent or closing
+log = logging.getLogger(__name__)
 
 
 class _BusyError(flight.FlightUnavailableError):
     """A peer does not admit us at present; it may when its run has ended."""
+
+
+class _RenewedError(flight.FlightUnavailableError):
+    """A peer that we have reached before shows, or wants, another certificate: it may be pinned in a moment."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +64,23 @@ class Endpoint:
     certificate: bytes
 
 
+class Pins(Protocol):
+    """The certificates of a party and its peers as they are now; a CertificateError for one that is not valid."""
+
+    def identity(self) -> Identity:
+        """This party's certificate and key."""
+
+    def certificate(self, name: str) -> bytes:
+        """The certificate of this party, or the one that is pinned for a peer."""
+
+
 class FlightExchange:
     """An exchange with peers through gateways.
 
     `local`: the inbox of the own gateway, if it runs in this process. `late`: this process would make its messages
     again if it died, so a put need not wait for the acknowledgements. `dealer`: this is the dealer, whom parties do not
-    admit while they are in a run; so a refused certificate is a busy peer first.
+    admit while they are in a run; so a refused certificate is a busy peer first. `pins`: the certificates as they are
+    from now on; without it they stay those of `own`, `peers` and `identity`.
     """
 
     def __init__(
@@ -73,11 +93,13 @@ class FlightExchange:
         local: MessageStore | None = None,
         late: bool = False,
         dealer: bool = False,
+        pins: Pins | None = None,
     ) -> None:
-        self._dealer = dealer
+        self._dealer, self._pins = dealer, pins
         self._own, self._peers, self._identity = own, dict(peers), identity
         self._limit, self._timeout, self._local = limit, timeout, local
-        self._clients: dict[str, flight.FlightClient] = {}
+        self._clients: dict[str, tuple[_Trust, flight.FlightClient]] = {}
+        self._reached: set[str] = set()  # the gateways that have answered a call
         self._slice = _CHECK if late else LONGEST_WAIT
         self._last: dict[str, MessageKey] = {}  # the key of the last message to each peer
         self._outboxes = {
@@ -101,7 +123,9 @@ class FlightExchange:
 
     def get(self, key: MessageKey, timeout: float) -> pa.Buffer:
         deadline = time.monotonic() + timeout
+        self._check_pin(key.sender)
         while (payload := self._read_own(key, max(0.0, min(deadline - time.monotonic(), self._slice)))) is None:
+            self._check_pin(key.sender)
             for peer, outbox in self._outboxes.items():
                 with self._explained(peer):
                     outbox.check()
@@ -128,7 +152,7 @@ class FlightExchange:
     def close(self) -> None:
         for outbox in self._outboxes.values():
             outbox.close()
-        for client in self._clients.values():
+        for _, client in self._clients.values():
             client.close()
         self._clients.clear()
 
@@ -180,6 +204,8 @@ class FlightExchange:
             return retrying(partial(self._attempt, endpoint, call, time.monotonic() + timeout))
         except _BusyError as busy:
             raise PeerError(str(busy)) from None
+        except _RenewedError as renewed:
+            raise CertificateError(str(renewed)) from None
         except (*_UNREACHABLE, flight.FlightTimedOutError):
             raise _silence(endpoint, timeout) from None
         except (flight.FlightError, pa.ArrowException) as error:
@@ -191,27 +217,55 @@ class FlightExchange:
 
     def _attempt(self, endpoint: Endpoint, call: GatewayCall[Result], deadline: float) -> Result:
         """Call a gateway once; a CertificateError if it cannot be reached because of a certificate."""
-        client = self._client(endpoint)
+        trust = self.trust(endpoint)
+        client = self._client(trust)
         seconds = max(deadline - time.monotonic(), _LONGEST_PAUSE)
         try:
-            return call(client, flight.FlightCallOptions(timeout=seconds))
+            answer = call(client, flight.FlightCallOptions(timeout=seconds))
         except (*_UNREACHABLE, flight.FlightTimedOutError) as error:
-            if self._clients.get(endpoint.name) is client:  # it is not closed: another thread may be about to use it
+            if self._clients.get(endpoint.name) == (trust, client):  # not closed: another thread may be about to use it
                 self._clients.pop(endpoint.name, None)
             if isinstance(error, _UNREACHABLE):
-                shown = self._identity if isinstance(self._identity, Identity) else None
-                cause = diagnose(endpoint.name, endpoint.address, endpoint.certificate, shown, str(error))
-                if cause is not None and self._dealer and cause.not_pinned:
-                    busy = f"{endpoint.name} is busy with another run, in which it admits no dealer"
-                    raise _BusyError(f"{busy}; if it is not, {cause.sentence}") from None
-                if cause is not None:
-                    raise CertificateError(cause.sentence) from None
+                self._raise_cause(trust, error)
             raise
+        self._reached.add(endpoint.name)
+        return answer
 
-    def _client(self, endpoint: Endpoint) -> flight.FlightClient:
-        if endpoint.name not in self._clients:
-            self._clients[endpoint.name] = connect(endpoint, self._identity)
-        return self._clients[endpoint.name]
+    def _raise_cause(self, trust: "_Trust", error: Exception) -> None:
+        """Raise the cause if certificates are why a gateway cannot be reached."""
+        endpoint, identity = trust
+        shown = identity if isinstance(identity, Identity) else None
+        cause = diagnose(endpoint.name, endpoint.address, endpoint.certificate, shown, str(error))
+        if cause is None:
+            return
+        if cause.not_pinned and self._dealer:
+            busy = f"{endpoint.name} is busy with another run, in which it admits no dealer"
+            raise _BusyError(f"{busy}; if it is not, {cause.sentence}") from None
+        if endpoint.name in self._reached and self._pins is not None:
+            log.warning("%s; trying again", cause.sentence)
+            raise _RenewedError(cause.sentence) from None
+        raise CertificateError(cause.sentence) from None
+
+    def _check_pin(self, peer: str) -> None:
+        if self._pins is not None and peer in self._peers:
+            self._pins.certificate(peer)
+
+    def trust(self, endpoint: Endpoint) -> "_Trust":
+        """Return a gateway with the certificate that it must show now, and what we show it."""
+        if self._pins is None:
+            return endpoint, self._identity
+        return replace(endpoint, certificate=self._pins.certificate(endpoint.name)), self._pins.identity()
+
+    def _client(self, trust: "_Trust") -> flight.FlightClient:
+        name = trust[0].name
+        known = self._clients.get(name)
+        if known is None or known[0] != trust:
+            known = self._clients[name] = trust, connect(*trust)
+        return known[1]
+
+
+_Trust = tuple[Endpoint, Identity | RunToken]
+"""A gateway with the certificate that it must show, and what we show it."""
 
 
 def connect(endpoint: Endpoint, identity: Identity | RunToken) -> flight.FlightClient:
@@ -283,6 +337,9 @@ class _PeerGateway:
 
     def call(self, call: Callable[[flight.FlightClient], None]) -> None:
         self.exchange.call_peer(self.endpoint, call, self.timeout)
+
+    def trust(self) -> object:
+        return self.exchange.trust(self.endpoint)
 
     def silence(self) -> PeerError:
         return _silence(self.endpoint, self.timeout)

@@ -13,7 +13,6 @@ the gateway answers with how many messages of the stream it has stored so far; a
 import hashlib
 import json
 import logging
-import math
 import threading
 import time
 import weakref
@@ -41,7 +40,6 @@ DROP_MESSAGES, FORGET_REFUSAL = "drop-messages", "forget-refusal"  # the actions
 MOST_STREAMS = 512  # streams that may be open at once; each has a thread
 STREAMS_OF_A_PEER = 128  # so many of them may be one peer's, so that it does not keep the others out
 LONGEST_WAIT = 10.0  # seconds that one `do_get` may wait in the gateway; the client asks again
-_PIN_AGE = 10.0  # seconds after which a stream's certificate is checked again
 _CLOSING_CHECK = 0.25  # seconds after which a waiting `do_get` checks whether the gateway is closing
 _UNFINISHED_TIME = 2.0  # seconds in which a message that has begun may still arrive at a closing gateway
 _CLOSING_TIME = 5.0  # seconds that a closing gateway gives to calls under way
@@ -138,7 +136,8 @@ class GatewayServer(flight.FlightServerBase):
 class Gateway(GatewayServer):
     """The gateway of `party`; `peers` maps each peer's name to its certificate. `dealer`: takes no part in runs.
 
-    `check_pin` raises a CertificateError for a peer whose certificate is no longer pinned, or no longer valid.
+    `check_pin`, called for each part of a message, raises a CertificateError for a peer whose certificate is no longer
+    pinned, or no longer valid.
     """
 
     def __init__(
@@ -249,7 +248,6 @@ class PutStream(ABC):
         self._message: IncomingMessage | None = None
         self.stored = 0
         self._key: MessageKey | None = None
-        self._checked_until = -math.inf  # when the sender is checked again
         self._asked = False  # whether the message that has begun is to be acknowledged
 
     @abstractmethod
@@ -266,9 +264,7 @@ class PutStream(ABC):
 
     def receive(self, chunk: Any) -> bool:
         """Receive one part, and store its message if it is the last; return whether the sender wants an answer now."""
-        if time.monotonic() > self._checked_until:
-            self.check_sender()
-            self._checked_until = time.monotonic() + _PIN_AGE
+        self.check_sender()
         label = self._parse_label(chunk)
         asked = label.pop(ACKNOWLEDGE, False) is True
         if asked and not label and chunk.data is None:

@@ -44,6 +44,9 @@ class Gateway(Protocol):
     def call(self, call: Callable[[flight.FlightClient], None]) -> None:
         """Call the gateway with a client; while it cannot be reached, retry, then raise one sentence."""
 
+    def trust(self) -> object:
+        """The certificates of a connection that is opened now; a CertificateError if the peer is not pinned now."""
+
     def silence(self) -> PeerError:
         """The sentence for a gateway that does not answer."""
 
@@ -62,6 +65,7 @@ class Outbox:
         self._kept: dict[int, tuple[Outgoing, Header]] = {}  # by a running number
         self._bytes = self._next = self._unasked_bytes = self._unasked = self._acknowledged = 0
         self._stream: FlightStream | None = None
+        self._trust: object = None  # the certificates with which the stream was opened
         self._reached = False  # whether the gateway has answered since the last broken connection
         self._error: VeilmeansError | None = None
         self._closed = False
@@ -182,11 +186,13 @@ class Outbox:
             raise
 
     def _usable_stream(self) -> FlightStream | None:
-        """Return the stream, if it is open; end it if it is old."""
-        stream = self._stream
-        if stream is not None and (stream.over.is_set() or time.monotonic() - stream.opened_at > self._age):
+        """Return the stream, if it is open; end it if it is old, or if a certificate was replaced."""
+        stream, trust = self._stream, self._gateway.trust()
+        old = stream is not None and time.monotonic() - stream.opened_at > self._age
+        if stream is not None and (stream.over.is_set() or old or trust != self._trust):
             stream.finish()
             self._stream = stream = None
+        self._trust = trust
         return stream
 
     def _open(self, client: flight.FlightClient) -> None:

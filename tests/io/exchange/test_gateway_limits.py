@@ -15,7 +15,7 @@ from support.fault_injection import PATIENCE, ChainWorld, chain_message, make_ch
 from support.raw_messages import label, parts_of, raw_client, send_raw
 from support.unusual_certificates import PAST
 from veilmeans.crypto.certificates import make_identity
-from veilmeans.io.exchange import flight_gateway
+from veilmeans.io.exchange import connections, flight_gateway
 from veilmeans.io.exchange.connections import load_identity, open_gateway
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.exchange.flight_streams import PART_SCHEMA
@@ -85,19 +85,31 @@ def can_send(client: flight.FlightClient) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "error", "why"),
     [
-        (Path.unlink, "cannot be read"),
-        (lambda file: file.write_bytes(make_identity("shop", 2).certificate), "restart it"),
-        (lambda file: file.write_bytes(make_identity("shop", 2, PAST).certificate), "expired on"),
+        (Path.unlink, flight.FlightServerError, "cannot be read"),
+        (
+            lambda file: file.write_bytes(make_identity("shop", 2).certificate),
+            flight.FlightUnavailableError,
+            "was replaced",
+        ),
+        (
+            lambda file: file.write_bytes(make_identity("shop", 2, PAST).certificate),
+            flight.FlightServerError,
+            "expired on",
+        ),
     ],
     ids=["removed", "replaced", "expired"],
 )
-def test_a_peer_whose_pin_has_gone_is_refused_without_a_restart(
-    world: ChainWorld, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], why: str
+def test_a_peer_whose_pin_has_gone_is_refused_at_once(
+    world: ChainWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], object],
+    error: type[Exception],
+    why: str,
 ) -> None:
-    """A stream that is open ends, too, and a new one is refused; the run does not end."""
-    monkeypatch.setattr(flight_gateway, "_PIN_AGE", 0.0)
+    """Before the gateway is opened again: an open stream ends, and a new one is refused; the run does not end."""
+    monkeypatch.setattr(connections, "_LOOK", PATIENCE)
     config = world.configs["payco"]
     with open_gateway(config) as gateway:
         client = raw_client(config, load_identity(world.configs["shop"]))
@@ -105,11 +117,11 @@ def test_a_peer_whose_pin_has_gone_is_refused_without_a_restart(
         change(config.peers["shop"].certificate)
         writer.write_metadata(pa.py_buffer(b'{"acknowledge": true}'))
         assert answers.read() is None
-        with pytest.raises(flight.FlightServerError, match=why):
+        with pytest.raises(error, match=why):
             writer.close()
-        with pytest.raises(flight.FlightServerError, match=why) as refused:
+        with pytest.raises(error, match=why) as refused:
             send_raw(client, parts_of(SENT))
-        assert isinstance(recover_error(str(refused.value)), CertificateError)
+        assert (error is flight.FlightServerError) == isinstance(recover_error(str(refused.value)), CertificateError)
         assert gateway.inbox.find(SENT.key) is None
 
 
