@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from support.beam_runners import started_runner
 from support.cluster.dataflow import start_dataflow, start_workers
 from support.cluster.flink_cluster import FlinkCluster, start_flink_cluster
 from support.cluster.hosts import PATIENCE, Network, await_true, started_network
 from support.cluster.object_store import ObjectStore, start_object_store
 from support.cluster.parties_on_hosts import CODE, REPOSITORY, PartiesOnHosts, copy_checkout, place
 from support.cluster.shared_shares import digests
+from support.commands import assert_all_succeeded
 from support.worlds import World, blobs, he_by_columns, make_world, tables
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
@@ -62,20 +64,24 @@ class Reference:
 
     @classmethod
     def make(cls, name: str, folder: Path) -> "Reference":
-        new = WORLDS[name](folder / "new")
+        new = WORLDS[name](folder / "new").altered(audit={"keep": True})
         trained = new.copied(folder / "trained", beam={"rounds": "stages"})
         trained.train()
         return cls(new, trained)
 
     def check(self, site: PartiesOnHosts, store: ObjectStore) -> None:
-        """Compare all parties' shares after each iteration, and everything that was opened."""
-        for name, config in self.trained.parties.items():
-            found = json.loads(site.call(name, "digest", store.variables(site.hosts[name]), "digests.json"))
-            assert len(found) > 3 * ITERATIONS
-            assert found == digests(config)
-            opened = [(world[name].run_folder.path / "assignments.parquet") for world in (self.trained, site.world)]
-            assert opened[0].exists() == opened[1].exists() == (name in (A, B))
-            assert name not in (A, B) or opened[0].read_bytes() == opened[1].read_bytes()
+        """Compare what another run has left at hosts."""
+        for name in self.trained.parties:
+            found = site.call(name, "digest", store.variables(site.hosts[name]), "digests.json")
+            self.check_party(name, json.loads(found), site.world)
+
+    def check_party(self, name: str, found: Mapping[str, str], world: World) -> None:
+        """Compare digests of a party's shares after each iteration, and everything that was opened to it."""
+        assert len(found) > 3 * ITERATIONS
+        assert found == digests(self.trained[name])
+        opened = [each.run_folder(name).assignments for each in (self.trained, world)]
+        assert opened[0].exists() == opened[1].exists() == (name in (A, B))
+        assert name not in (A, B) or opened[0].read_bytes() == opened[1].read_bytes()
 
 
 @pytest.fixture(scope="module", params=list(WORLDS))
@@ -124,6 +130,20 @@ def train(site: PartiesOnHosts, store: ObjectStore, flags: Sequence[str]) -> dic
     """Start to train: payco with these flags, everyone else on DirectRunner."""
     first = site.start(A, "train", flags, store.variables(site.hosts[A]))
     return {A: first, **{name: site.start(name, "train") for name in site.hosts if name != A}}
+
+
+@pytest.mark.prism
+def test_prism(reference: Reference, tmp_path: Path) -> None:
+    """Every party with a Prism of its own, here."""
+    with started_runner("prism", tmp_path) as runner:
+        name, options = runner.flags[0].removeprefix("--runner="), runner.flags[1:]
+        beam = {"rounds": "stages", "runner": name, "options": options, "attempts": 1}
+        world = reference.new.copied(tmp_path / "prism", beam=beam, exchange={"timeout_s": PATIENCE})
+        ended = world.train_as_processes()
+    assert_all_succeeded(ended)
+    for party, config in world.parties.items():
+        assert "Really starting service" in ended[party][1]
+        reference.check_party(party, digests(config), world)
 
 
 @pytest.mark.flink

@@ -56,7 +56,7 @@ class FlinkCluster:
         """Beam's flags for pipelines on this cluster."""
         # every host has the harness as ./harness, in its own folder, in which its TaskManager runs
         environment = ["--environment_type=PROCESS", '--environment_config={"command": "./harness"}']
-        kept = "--environment_cache_millis=600000"  # else harnesses end between two stages
+        kept = "--environment_cache_millis=60000"  # else harnesses end between two stages
         runner = ["--runner=PortableRunner", f"--job_endpoint={self.job_endpoint}", f"--parallelism={PARALLELISM}"]
         return [*runner, *environment, kept]
 
@@ -87,10 +87,10 @@ def start_flink_cluster(
     command = ["java", "-Xmx512m", *_java(distribution, manager), entry, "--configDir", str(conf)]
     process = manager.start(command, "jobmanager.log")
     rest = f"http://{manager.address}:{addresses['rest']}"
-    workers = {name: network.add(name, [distribution, HARNESS, *sees]) for name in WORKERS}
+    workers = {name: network.add(name, [distribution, jars, HARNESS, *sees]) for name in WORKERS}
     await_page(process, manager, "jobmanager.log", f"{rest}/overview")
     for worker in workers.values():
-        _start_task_manager(worker, manager, addresses, distribution, prepare(worker))
+        _start_task_manager(worker, manager, addresses, (distribution, jars), prepare(worker))
     cluster = FlinkCluster(manager, workers, rest, _start_job_server(manager, addresses["rest"], conf, jars))
     await_true(process, manager, "jobmanager.log", lambda: len(cluster.task_managers()) == len(workers))
     return cluster
@@ -117,21 +117,31 @@ def _configure(host: Host, manager: Host, ports: Mapping[str, int]) -> Path:
     return conf
 
 
-def _java(distribution: Path, host: Host) -> list[str]:
+def _java(distribution: Path, host: Host, beam: Sequence[Path] = ()) -> list[str]:
     parts = ("flink-dist-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j-impl-*.jar")
-    path = ":".join(str(next((distribution / "lib").glob(part))) for part in parts)
+    path = ":".join(map(str, [*(next((distribution / "lib").glob(part)) for part in parts), *beam]))
     logging = f"-Dlog4j.configurationFile={host.folder / 'conf/log4j.properties'}"
     return [f"-Djava.io.tmpdir={host.folder}", *OPENED, logging, "-cp", path]
 
 
+def _beam(jars: Path) -> list[Path]:
+    """Beam's jars, without what Flink's distribution has.
+
+    A TaskManager has them on its own class path. Those that come with a job end with its tasks, and Beam then ends the
+    harnesses after each stage, whatever their time in the cache is.
+    """
+    return sorted(jar for jar in jars.glob("*.jar") if not jar.name.startswith(("flink-", "slf4j-simple-")))
+
+
 def _start_task_manager(
-    host: Host, manager: Host, ports: Mapping[str, int], distribution: Path, variables: Mapping[str, str]
+    host: Host, manager: Host, ports: Mapping[str, int], code: tuple[Path, Path], variables: Mapping[str, str]
 ) -> None:
+    distribution, jars = code
     conf = _configure(host, manager, ports)
     harness = host.folder / "harness"
     harness.write_text(f'#!/bin/sh\nexec {sys.executable} {HARNESS} "$@"\n')
     harness.chmod(0o755)
-    command = ["java", "-Xmx768m", "-XX:MaxDirectMemorySize=896m", *_java(distribution, host)]
+    command = ["java", "-Xmx768m", "-XX:MaxDirectMemorySize=896m", *_java(distribution, host, _beam(jars))]
     command += ["org.apache.flink.runtime.taskexecutor.TaskManagerRunner", "--configDir", str(conf)]
     settings = {"resource-id": host.name, **_MEMORY}
     command += [part for name, value in settings.items() for part in ("-D", f"taskmanager.{name}={value}")]
