@@ -5,6 +5,7 @@ was staged with the job (`--setup_file`) is installed for this harness alone, an
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def main() -> None:
         "WORKER_ID": flags.id,
         "CONTROL_API_SERVICE_DESCRIPTOR": _descriptor(flags.control_endpoint or info.control_endpoint.url),
         "LOGGING_API_SERVICE_DESCRIPTOR": _descriptor(flags.logging_endpoint or info.logging_endpoint.url),
-        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "PIPELINE_OPTIONS": _options(json_format.MessageToJson(info.pipeline_options)),
         "SEMI_PERSISTENT_DIRECTORY": tempfile.gettempdir(),
     }
     for url in _staged_packages(info):
@@ -58,6 +59,15 @@ def _provision(flags: argparse.Namespace) -> beam_provision_api_pb2.ProvisionInf
 
 def _descriptor(url: str) -> str:
     return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=url))
+
+
+def _options(text: str) -> str:
+    """Write whole numbers as such, as the boot program does: Python's JSON of a protocol buffer has 600.0 for 600."""
+    return json.dumps(json.loads(text, parse_float=_number))
+
+
+def _number(digits: str) -> float:
+    return int(digits[:-2]) if digits.endswith(".0") else float(digits)
 
 
 def _staged_packages(info: beam_provision_api_pb2.ProvisionInfo) -> list[str]:

@@ -116,8 +116,8 @@ def copy_seeds(folder: Path, executor: str, configs: dict[str, JobConfig]) -> No
         for name, config in configs.items():
             config.seed.write_bytes((folder / "bare" / name / f"{name}.seed").read_bytes())
             bare = folder / "bare" / name / "storage/triples/store"
-            copied = [bare / "seeds/0", bare / "files.key", *bare.rglob("*.arrow")]
-            assert len(copied) == (2 + len(list(config.storage.glob("triples/store/corrections/0/0/*.arrow"))))
+            copied = [bare / "seeds/0", bare / "files.key", bare / "manifest.json", *bare.rglob("*.arrow")]
+            assert len(copied) == (3 + len(list(config.storage.glob("triples/store/corrections/0/0/*.arrow"))))
             for file in copied:
                 (config.store_folder.path / file.relative_to(bare)).write_bytes(file.read_bytes())
 
