@@ -55,7 +55,7 @@ from veilmeans.schemas.message import MessageKey
 from veilmeans.transforms.offline import dealer
 from veilmeans.transforms.offline.ciphertexts import MakeCiphertexts
 from veilmeans.transforms.offline.dealer import DealShards, ReceiveShards, delete_dealer_seeds
-from veilmeans.transforms.offline.store_check import StoreCheck
+from veilmeans.transforms.offline.store_check import StoreCheck, free_numbers, require_spare
 from veilmeans.transforms.offline.store_work import StoreWork
 from veilmeans.transforms.offline.traced_job import StoreJobs
 from veilmeans.transforms.products.engine_parameters import ChosenEngines
@@ -296,6 +296,7 @@ def run_check(config: JobConfig, count: int) -> list[int]:
     jobs, number = store_jobs(config, store_engines(config, store)), 0
     while (checking := _check_config(config, number)).run_folder.farewell.exists():
         number += 1
+    require_spare(store, len(free_numbers(checking, store)), count)
     with open_session(checking) as exchange:
         check = StoreCheck(exchange, checking, store, jobs)
         agreed = {**agreed_terms(checking, "offline"), "triples.store": store.manifest.store, "numbers to check": count}

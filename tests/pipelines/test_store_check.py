@@ -19,6 +19,7 @@ from veilmeans.schemas.arrays import Array
 from veilmeans.schemas.errors import ConfigError, RefusedError, StorageError
 from veilmeans.transforms.offline.store_check import PlacedPart, StoreCheck, draw_numbers, parts_of, share_of
 
+pytestmark = pytest.mark.slow
 A, B = NAMES[:2]
 RUNS = 3
 KINDS = ["bits", "dabit", "inject", "mul", "trunc", "matmul"]
@@ -148,7 +149,7 @@ def test_a_peer_that_fits_its_share_to_what_it_has_seen_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attack: a peer opens another share than it has committed to, so as to hide an error or to frame the dealer."""
-    world = make_stores(tmp_path, "dealer")
+    world = make_stores(tmp_path, "dealer").altered(B, exchange={"timeout_s": 10})  # to hear that A has left
     shares = StoreCheck._shares
 
     def adapted(check: StoreCheck, place: tuple[int, int, int]) -> dict[int, Array]:

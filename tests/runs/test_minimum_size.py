@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from support.parties import NAMES
-from support.run_results import checkpoints_of, keep_messages, received
+from support.run_results import checkpoints_of, data_layout, keep_messages, received
 from support.worlds import World, changed_config, deal_stores, make_world, run_in_threads, tables
-from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.pipelines.planning.job_plan import plan_ahead
 from veilmeans.pipelines.predict import run_predict
+from veilmeans.pipelines.reporting.audit import run_audit
 from veilmeans.pipelines.reporting.results_table import show_results
 from veilmeans.pipelines.reveal import run_reveal
 from veilmeans.pipelines.session.agreed_terms import agreed_terms
@@ -26,10 +26,12 @@ from veilmeans.schemas.config_fields import Command
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.handshake_terms import Terms, first_difference
 from veilmeans.schemas.message import MessageKey
-from veilmeans.schemas.run_folder import OPEN_CENTROIDS
+from veilmeans.schemas.run_folder import OPEN_CENTROIDS, OPEN_CLUSTERS, PROFILE
+from veilmeans.transforms.statistics.profiles import Profiles
 from veilmeans.transforms.statistics.small_clusters import OPEN, hidden_clusters
 
-A, B, C = NAMES[:3]
+pytestmark = pytest.mark.slow
+A, B = NAMES[:2]
 SIZES = (12, 5, 2, 1)
 CENTRES = np.array([[0.0, 0.0, 0.0, 0.0], [9.0, 1.0, 8.0, 2.0], [1.0, 9.0, 4.0, 7.0], [8.0, 8.0, 1.0, 9.0]])
 
@@ -100,7 +102,7 @@ def test_small_clusters_stay_closed(case: Case, tmp_path: Path, monkeypatch: pyt
         assert result["withheld"] == np.flatnonzero(closed).tolist()
         check_centroids(world, config, closed)
         check_profiles(world.run_folder(name).profiles, closed)
-        check_messages(config)
+        check_messages(config, closed)
         console = Console(record=True, width=200)
         show_results(config, console)
         text = console.export_text()
@@ -136,13 +138,33 @@ def shares_in(config: JobConfig, stage: str) -> list[Arrays]:
     return [arrays for _, arrays in found]
 
 
-def check_messages(config: JobConfig) -> None:
-    """Check that an opening has shares of the results, of which clusters are open, and nothing else of sizes."""
-    for stage, known in (("reveal-centroids", {"mu", OPEN}), ("reveal-profiles", {"n", "s", OPEN})):
+def check_messages(config: JobConfig, closed: Array) -> None:
+    """Attack: whatever a party adds up of an opening, its own shares among them, is 0 of clusters that are closed."""
+    for stage, names in (("reveal-centroids", {"mu", OPEN}), ("reveal-profiles", {"n", "s", OPEN})):
         sent = shares_in(config, stage)
         assert len(sent) == len(config.online().peers)
-        names = set(sent[0]) - {"commit.nonce", "shift", "factor", "names", "inertia"}
-        assert names == known
+        assert set(sent[0]) - {"commit.nonce", "shift", "factor", "names", "inertia"} == names
+        for name in names:
+            own = own_share(config, stage, name, sent[0][name].shape)
+            opened = ring.total([own, *(each[name] for each in sent)])[: len(SIZES)]
+            assert not opened[closed].any()
+            assert opened[~closed].reshape(len(opened[~closed]), -1).any(axis=1).all()
+
+
+def own_share(config: JobConfig, stage: str, name: str, shape: tuple[int, ...]) -> Array:
+    """A party's own share of what is opened to it."""
+    store = checkpoints_of(config)
+    if name == "mu":
+        parts = [store.read_shard(OPEN_CENTROIDS, shard)["mu"] for shard in store.shards(OPEN_CENTROIDS)]
+        mu = np.concatenate(parts, axis=1)
+        layout = data_layout(config)
+        return mu if shape == mu.shape else np.ascontiguousarray(mu[:, layout.own_columns(config.me.index)])
+    profile = store.read_shard(PROFILE if stage == "reveal-profiles" else OPEN_CLUSTERS, 0)
+    if name != "s":
+        return profile[name]
+    everyone = tuple(range(len(config.parties)))
+    columns = Profiles(data_layout(config), len(SIZES), everyone, 0).columns(config.me.index)
+    return np.ascontiguousarray(profile["s"][:, columns])
 
 
 @pytest.mark.parametrize("case", [Case(2, True, 2), Case(2, False, 2)], ids=["vertical", "horizontal"])
@@ -159,21 +181,8 @@ def test_with_as_many_clusters_as_rows_no_row_is_opened(
         table = pq.read_table(world.run_folder(name).centroids)
         assert np.isnan(np.column_stack([column.to_numpy() for column in table.columns[1:]])).all()
         assert json.loads(world.run_folder(name).result.read_text())["withheld"] == list(range(6))
-        values = opened_values(config)
-        assert len(values)
-        assert not np.any(values)  # all that can be made of the shares of centroids is 0
-
-
-def opened_values(config: JobConfig) -> Array:
-    """What the shares of centroids that a party has add up to: its own that were sent to others, and theirs to it."""
-    (sent,) = shares_in(config, "reveal-centroids")
-    own = checkpoints_of(config).read_shard(OPEN_CENTROIDS, 0)["mu"]
-    own = own if sent["mu"].shape == own.shape else own[:, _columns(config)]
-    return fixed.decode(ring.total([sent["mu"], np.ascontiguousarray(own)]))
-
-
-def _columns(config: JobConfig) -> slice:
-    return slice(0, 2) if config.me.index == 0 else slice(2, 4)
+        (sent,) = shares_in(config, "reveal-centroids")
+        assert not ring.total([sent["mu"], own_share(config, "reveal-centroids", "mu", sent["mu"].shape)]).any()
 
 
 def test_a_later_opening_keeps_them_closed(tmp_path: Path) -> None:
@@ -219,6 +228,13 @@ def test_explanations_of_a_prediction_keep_them_closed(tmp_path: Path) -> None:
                 assert np.isnan(line["difference"]) == withheld == bool(np.isnan(line["contribution"])), line
     with pytest.raises(ConfigError, match="minimum_size is 0, and the model"):
         run_in_threads(run_predict, prediction.altered(run="other", kmeans={"reveal": {"minimum_size": 0}}).parties)
+
+
+def test_the_audit_replays_it(tmp_path: Path) -> None:
+    world = Case(2, True, 4).make(tmp_path).altered(audit={"keep": True})
+    world.train()
+    for config in world.parties.values():
+        assert "shares that this party has kept" in list(run_audit(config, None, None))[-1]
 
 
 def test_the_plan_has_its_steps(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from veilmeans.transforms.statistics.largest import (
 )
 from veilmeans.transforms.statistics.outliers import score, weigh
 from veilmeans.transforms.statistics.profiles import SIZES, SUMS, Profiles
-from veilmeans.transforms.statistics.small_clusters import SmallClusters
+from veilmeans.transforms.statistics.small_clusters import OPEN, SmallClusters, open_centroids
 from veilmeans.transforms.statistics.weighted_choice import choose
 
 
@@ -135,13 +135,14 @@ def on_own_distances(parties: int) -> Case:
 EXPLANATIONS = Explanations(3, 1, 13, others=True)
 
 
-def on_explained_clusters(parties: int) -> Case:
+def on_explained_clusters(parties: int, closes: bool = False) -> Case:
     """As many clusters as rows, each with outliers or without."""
 
     def begin(secret: int, rows: int) -> list[Arrays]:
-        return states(**{EXPLAINED_COUNTS: words(parties, secret * 3, (1, rows))})
+        found = {OPEN: words(parties, secret, (rows,))} if closes else {}
+        return states(**{EXPLAINED_COUNTS: words(parties, secret * 3, (1, rows)), **found})
 
-    return Case(EXPLANATIONS.clusters(parties), parties, begin)
+    return Case(EXPLANATIONS.clusters(parties, closes), parties, begin)
 
 
 def on_explained_centroids(parties: int) -> Case:
@@ -163,14 +164,23 @@ def on_profiles(parties: int) -> Case:
     return Case(Profiles(layout, 4, tuple(range(parties)), 40).rows(), parties, begin)
 
 
-def on_small_clusters(parties: int) -> Case:
+def on_small_clusters(parties: int, sizes: bool = False) -> Case:
     """Eight clusters of two rows, or without any; in both all are small."""
 
     def begin(secret: int, rows: int) -> list[Arrays]:
         sums = words(parties, secret * 2**20, (9, rows // 8))
         return states(**{SIZES: words(parties, secret * 2, (8,)), SUMS: sums})
 
-    return Case(SmallClusters(8, 5, 12).hide(parties), parties, begin)
+    return Case(SmallClusters(8, 5, 12).hide(parties, sizes), parties, begin)
+
+
+def on_closed_centroids(parties: int) -> Case:
+    """Many clusters, all open or all closed."""
+
+    def begin(secret: int, rows: int) -> list[Arrays]:
+        return states(mu=words(parties, secret * 2**19, (rows, 1)), **{OPEN: words(parties, secret, (rows,))})
+
+    return Case(open_centroids(), parties, begin)
 
 
 CLUSTER_CASES: dict[str, Callable[[int], Case]] = {
@@ -181,5 +191,8 @@ CLUSTER_CASES: dict[str, Callable[[int], Case]] = {
     "the centroids of outliers": on_explained_centroids,
     "profiles": on_profiles,
     "profiles without small clusters": on_small_clusters,
+    "profiles without small clusters and their sizes": partial(on_small_clusters, sizes=True),
+    "centroids without those of small clusters": on_closed_centroids,
+    "the clusters that have outliers and may be opened": partial(on_explained_clusters, closes=True),
 }
 """Cases of scores, outliers and profiles, by the number of parties."""

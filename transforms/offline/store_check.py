@@ -97,6 +97,22 @@ def draw_numbers(nonces: Sequence[Array], spare: Sequence[int], count: int, run:
     return sorted(spare[i] for i in np.argsort(order, kind="stable")[:count])
 
 
+def free_numbers(config: JobConfig, store: TripleStore) -> list[int]:
+    """The numbers that were spare when a check began, or are, if it has not."""
+    file = config.run_folder.check
+    free: list[int] = parse_json(file.read_text())["free"] if file.exists() else store.spare_numbers()
+    return free
+
+
+def require_spare(store: TripleStore, spare: int, count: int) -> None:
+    """Refuse a check of more numbers than there are."""
+    if count > spare:
+        raise StorageError(
+            f"the store {store.manifest.store!r} has {spare:,} spare numbers, and {count:,} were to be checked: make a "
+            "store for more runs (triples.runs), or check fewer"
+        )
+
+
 @dataclass
 class StoreCheck:
     """One check of a store at a party; `config` has the check's own run name."""
@@ -127,11 +143,7 @@ class StoreCheck:
             if not np.array_equal(commitment, commitment_to(nonces[peer], [theirs])):
                 raise RefusedError(f"{peer} opened another nonce than the one that it had committed to")
             spare &= set(theirs.tolist())
-        if count > len(spare):
-            raise StorageError(
-                f"the store {self.store.manifest.store!r} has {len(spare):,} spare numbers, and {count:,} were to be "
-                "checked: make a store for more runs (triples.runs), or check fewer"
-            )
+        require_spare(self.store, len(spare), count)
         numbers = draw_numbers([nonces[party] for party in self.config.parties], sorted(spare), count, self.config.run)
         for number in {*numbers, *(set(free.tolist()) - spare)}:  # what a peer excludes is never used, either
             self.store.check_number(number, self.config.run)
@@ -230,10 +242,8 @@ class StoreCheck:
 
     def _free_at_first(self) -> list[int]:
         """The numbers that were spare here when the check began: a rerun says the same."""
-        file = self.config.run_folder.check
-        if not file.exists():
-            write_json(file, {"free": self.store.spare_numbers()})
-        free: list[int] = parse_json(file.read_text())["free"]
+        free = free_numbers(self.config, self.store)
+        write_json(self.config.run_folder.check, {"free": free})
         return free
 
     def _at(self, stage: str, number: int = 0) -> Address:

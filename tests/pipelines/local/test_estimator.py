@@ -252,3 +252,13 @@ def test_mistakes_are_refused_before_a_process_starts(parameters: dict[str, Any]
 def test_new_rows_need_the_columns_of_the_fit(vertical: Fitted, data: Any, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         vertical.model.predict(data)
+
+
+def test_centroids_of_few_rows_are_nan() -> None:
+    rows = np.concatenate([values(3, 40), [[400.0, 1.0, 3.0]]])
+    model = VeilKMeans(3, init=[0, 1, 40], minimum_size=2, max_iter=2, random_state=1).fit(rows)
+    withheld = np.isnan(model.cluster_centers_).all(axis=1)
+    assert withheld[2]
+    assert withheld.sum() == 2  # the next larger one's, which would reveal it
+    with pytest.raises(ValueError, match=r"reveal\.scores"):
+        VeilKMeans(3, minimum_size=2, scores=True).fit(rows)

@@ -16,6 +16,7 @@ PLUS_PLUS = InitConfig(method="k-means++")
 FROZEN = Path(__file__).with_name("stage_addresses.txt")
 TRIMMED, MODEL = OutliersConfig(count=1, during_training=True), PredictConfig(model="model")
 EXPLAINED = RevealConfig(outliers=("payco",), explanations=("payco",), contributions="all")
+CLOSED = RevealConfig(outliers=("payco",), explanations=("payco",), profiles=("shop",), minimum_size=2)
 JOBS = {
     "vertical, beaver, k = 5": kmeans_for(vertical(9, (2, 3), 4), 5, products="beaver"),
     "vertical, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he"),
@@ -39,6 +40,9 @@ JOBS = {
     ),
     "horizontal, profiles, three parties, k = 1": kmeans_for(
         horizontal((3, 2, 1), 2, 4), 1, products="beaver", reveal=RevealConfig(profiles=("payco", "bank"))
+    ),
+    "vertical, explained outliers, profiles, minimum size": kmeans_for(
+        vertical(9, (2, 3), 4), 3, products="beaver", outliers=OutliersConfig(count=1), reveal=CLOSED
     ),
     "vertical, k-means++, he, k = 3": kmeans_for(vertical(9, (2, 3), 4), 3, products="he", init=PLUS_PLUS),
     "horizontal, k-means++, three parties, k = 2, two starts": kmeans_for(
