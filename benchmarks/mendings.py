@@ -1,16 +1,44 @@
 """Undo what was mended after attacks on real runs, one mending at a time: the tests named for each must fail.
 
-As `benchmarks.mutants`, whose faults are in protocol code; these are about availability, keys and names. The number
-before each is the attack's. The last one's test takes five minutes to fail: it waits for a gateway that does not close.
+As `benchmarks.mutants`, whose faults are in protocol code; these are about availability, keys and names, and what is
+kept and opened. The number before each is the attack's. The last one's test takes five minutes to fail: it waits for a
+gateway that does not close.
 """
 
-import sys
-
-from benchmarks.mutants import Fault, find_all
+from benchmarks.mutants import Fault, main
 
 _GATEWAY = "tests/io/exchange/test_flight_gateway.py"
 _LIMITS = "tests/io/exchange/test_gateway_limits.py"
+_RENEWED = "tests/io/exchange/test_renewed_certificates.py"
 MENDINGS = (
+    Fault(
+        "1: impossible results are taken",
+        "pipelines/session/result_opening.py",
+        '    if not possible:\n        raise RefusedError(\n            f"the opened',
+        '    if False:\n        raise RefusedError(\n            f"the opened',
+        ("tests/pipelines/session/test_result_opening.py",),
+    ),
+    Fault(
+        "2: a store from a backup is used",
+        "io/ledgers/claim_ledger.py",
+        "        if lost:\n",
+        "        if False:\n",
+        ("tests/pipelines/session/test_triple_claim.py",),
+    ),
+    Fault(
+        "3: seeds of ended runs stay",
+        "io/storage/triple_store.py",
+        "            files.delete(seed)\n        for arrays",
+        "            pass\n        for arrays",
+        ("tests/io/storage/test_triple_store.py",),
+    ),
+    Fault(
+        "3: shares of ended runs stay",
+        "io/ledgers/forgetting.py",
+        "        run.drop_all_but(kind, None)\n",
+        "        pass\n",
+        ("tests/io/ledgers/test_forgetting.py",),
+    ),
     Fault(
         "4: idle connections stay",
         "io/exchange/connection_guard.py",
@@ -103,6 +131,55 @@ MENDINGS = (
         (_GATEWAY,),
     ),
     Fault(
+        "13: the private key is copied to a temporary folder",
+        "io/exchange/tls_diagnosis.py",
+        "    reader, writer = os.pipe()\n",
+        '    open(__import__("tempfile").gettempdir() + "/key", "wb").write(content)\n    reader, writer = os.pipe()\n',
+        ("tests/io/exchange/test_tls_diagnosis.py",),
+    ),
+    Fault(
+        "14: an open stream outlives its certificate",
+        "io/exchange/flight_gateway.py",
+        "        self.check_sender()\n        label",
+        "        label",
+        (_LIMITS,),
+    ),
+    Fault(
+        "14: a new pin counts after a restart",
+        "io/exchange/connections.py",
+        "            if state != self._state and self._renew():\n",
+        "            if False:\n",
+        (_RENEWED,),
+    ),
+    Fault(
+        "14: messages go to a peer that is not pinned any more",
+        "io/exchange/flight_exchange.py",
+        "        if self._pins is None:\n            return endpoint, self._identity\n",
+        "        if True:\n            return endpoint, self._identity\n",
+        (_RENEWED,),
+    ),
+    Fault(
+        "14: a party waits for a peer that is not pinned any more",
+        "io/exchange/flight_exchange.py",
+        "        if self._pins is not None and peer in self._peers:\n",
+        "        if False:\n",
+        (_RENEWED,),
+    ),
+    Fault(
+        "14: files are for the certificate that was pinned at the start",
+        "io/exchange/connections.py",
+        "        if made is None or made[:2] != (identity.key, certificate):\n",
+        "        if made is None:\n",
+        (_RENEWED,),
+    ),
+    Fault(
+        "14: a run is bound to a digest under the parties' keys",
+        "schemas/handshake_terms.py",
+        "if name not in (IDS, POLICY)}",
+        "if name not in (POLICY,)}",
+        ("tests/io/exchange/test_handshake.py",),
+    ),
+    Fault(
         "15: the dealer sends messages of runs",
         "io/exchange/flight_gateway.py",
         "        if self._sender == self._gateway.dealer and",
@@ -119,14 +196,14 @@ MENDINGS = (
     Fault(
         "17: refusals are forgotten when the gateway serves",
         "io/exchange/connections.py",
-        "    for run in reruns:\n        inbox.forget_refusal(run)\n    listen",
-        "    listen",
+        "    for run in reruns:\n        inbox.forget_refusal(run)\n    return",
+        "    return",
         ("tests/io/exchange/test_connections.py",),
     ),
     Fault(
         "18: a dealer's worker makes a seed of its own",
         "transforms/offline/dealer.py",
-        "        raise StorageError(f\"the dealer's {file} is not there: workers must see the dealer's storage\")\n",
+        "        raise StorageError(f\"the dealer's {file} is not there: workers must see the dealer's storage, or set shared\")\n",  # noqa: E501
         "        make_dealer_seed(config)\n",
         ("tests/transforms/offline/test_dealer.py",),
     ),
@@ -136,6 +213,27 @@ MENDINGS = (
         "    escaped = pc.if_else(formulas, pc.replace_substring_regex(",
         "    escaped = pc.if_else(False, pc.replace_substring_regex(",
         ("tests/pipelines/reporting/test_results_table.py",),
+    ),
+    Fault(
+        "19: a secret that others may read is used",
+        "io/files/secret_files.py",
+        "    if mode & 0o077:\n",
+        "    if False:\n",
+        ("tests/io/exchange/test_connections.py",),
+    ),
+    Fault(
+        "22: transcripts are not compared",
+        "transforms/auditing/statements.py",
+        "        if different is not None:\n",
+        "        if False:\n",
+        ("tests/transforms/auditing/test_statements.py",),
+    ),
+    Fault(
+        "24: openings beyond the limit",
+        "io/ledgers/opening_ledger.py",
+        "        if new and limit is not None and known + len(new) > limit:\n",
+        "        if False:\n",
+        ("tests/io/ledgers/test_opening_ledger.py",),
     ),
     Fault(
         "9: a stream outlives its gateway",
@@ -148,4 +246,4 @@ MENDINGS = (
 
 
 if __name__ == "__main__":
-    sys.exit(not find_all(MENDINGS))
+    main(MENDINGS, __doc__)

@@ -7,6 +7,7 @@ magic (8) · payload size (8, big-endian) · SHA-256 of the payload (32) · zero
 import hashlib
 import json
 import re
+import weakref
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -65,6 +66,17 @@ class Header:
     def of(cls, payload: pa.Buffer) -> "Header":
         return cls(payload.size, hashlib.sha256(payload).digest())
 
+    @classmethod
+    def known(cls, payload: pa.Buffer) -> "Header":
+        """The header against which a payload was checked when it was received; of another payload a new one."""
+        reference, header = _checked.get(id(payload), (None, None))
+        return header if header is not None and reference is not None and reference() is payload else cls.of(payload)
+
+    def remember(self, payload: pa.Buffer) -> None:
+        """Remember that this is the header of a payload, for as long as the payload is in memory."""
+        name = id(payload)
+        _checked[name] = weakref.ref(payload, lambda _: _checked.pop(name, None)), self
+
     def pack(self) -> bytes:
         return (MAGIC + self.size.to_bytes(8, "big") + self.digest).ljust(HEADER_SIZE, b"\0")
 
@@ -80,6 +92,10 @@ class Header:
             raise RefusedError(f"message {key} is truncated: {payload.size:,} of {self.size:,} bytes arrived")
         if hashlib.sha256(payload).digest() != self.digest:
             raise RefusedError(f"message {key} was altered after {key.sender} made it: its SHA-256 differs")
+        self.remember(payload)
+
+
+_checked: "dict[int, tuple[weakref.ref[pa.Buffer], Header]]" = {}  # by the identity of a payload
 
 
 def open_envelope(key: MessageKey, envelope: pa.Buffer) -> pa.Buffer:

@@ -109,6 +109,7 @@ class MessageStore:
     def store(self, key: MessageKey, header: Header, payload: pa.Buffer) -> None:
         """Append a small message to its log; the caller holds `commit_lock`."""
         self._log(key).append(key, header, payload)
+        header.remember(payload)
         self._unread.add(key, payload)
 
     def refuse(self, run: str, error: RefusedError) -> None:

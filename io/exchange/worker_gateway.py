@@ -214,7 +214,7 @@ class WorkerTranscript:
 
     def received(self, key: MessageKey, payload: pa.Buffer, broadcast: bool) -> None:
         """Record a message of a peer."""
-        self.record([(key, Header.of(payload))], broadcast)
+        self.record([(key, Header.known(payload))], broadcast)
 
     def sync(self, iteration: int) -> None:
         """Return when the lines of an iteration survive a power cut."""

@@ -87,7 +87,7 @@ class TranscriptWriter:
 
     def received(self, key: MessageKey, payload: pa.Buffer, broadcast: bool) -> None:
         """Append the line of a message from a peer, and keep the message if it shall be kept."""
-        header = Header.of(payload)
+        header = Header.known(payload)
         if self.keep:
             with disk_errors(self.folder):
                 self._messages(key.address.iteration).append(key, header, payload)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilmeans.schemas import message
 from veilmeans.schemas.address import Address
 from veilmeans.schemas.errors import RefusedError
 from veilmeans.schemas.message import HEADER_SIZE, Header, MessageKey, iteration_in, open_envelope
@@ -93,3 +94,16 @@ def test_an_envelope_that_is_too_short_or_too_long_is_refused(payload: bytes, da
 
 def test_iterations_are_read_from_names_of_folders() -> None:
     assert [iteration_in(name) for name in ("0", "12", "-3", "x", "", "1.0", "²")] == [0, 12, -3, *[None] * 4]
+
+
+def test_the_header_of_a_checked_payload_is_known_as_long_as_the_payload_is_there() -> None:
+    """The receiver records a message's digest without hashing it a second time, and never another payload's."""
+    payload = pa.py_buffer(b"abc")
+    header = Header.of(payload)
+    header.check(KEY, payload)
+    assert Header.known(payload) is header
+    other = pa.py_buffer(b"abd")
+    assert Header.known(other) == Header.of(other) != header
+    name = id(payload)
+    del payload
+    assert name not in message._checked

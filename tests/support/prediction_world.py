@@ -56,12 +56,12 @@ def new_tables() -> dict[str, pa.Table]:
     return party_tables(np.arange(100, 107), NEW, NEW_AMOUNT, NEW_VISITS)
 
 
-def make_prediction_world(folder: Path) -> PredictionWorld:
-    """Train on columns in CSV files; all centroids are opened to payco."""
+def make_prediction_world(folder: Path, **fields: Any) -> PredictionWorld:
+    """Train on columns in CSV files; all centroids are opened to payco. `fields` are added to all configurations."""
     job = {"layout": "vertical", "rows": 30, "features": {"payco": 4, "shop": 1}, "clusters": 3, "max_iter": 2}
     job |= {"products": "beaver", "tol": 0, "id": "id", "init": {"indices": [0, 1, 2]}}
     job |= {"reveal": {"centroids": ["payco"], "columns": "all"}}
-    configs = make_configs(folder, triples={"store": "store"}, beam={"rows_per_shard": 3}, kmeans=job)
+    configs = make_configs(folder, triples={"store": "store"}, beam={"rows_per_shard": 3}, kmeans=job, **fields)
     old, new = party_tables(np.arange(30), KINDS, AMOUNT, VISITS), new_tables()
     encoding = {"payco": {"one_hot": ["colour"], "missing": "mean"}, "shop": {}}
     trained, prediction = {}, {}

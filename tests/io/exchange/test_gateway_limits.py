@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,8 +111,7 @@ def test_a_peer_whose_pin_has_gone_is_refused_at_once(
     """Before the gateway is opened again: an open stream ends, and a new one is refused; the run does not end."""
     monkeypatch.setattr(connections, "_LOOK", PATIENCE)
     config = world.configs["payco"]
-    with open_gateway(config) as gateway:
-        client = raw_client(config, load_identity(world.configs["shop"]))
+    with open_gateway(config) as gateway, closing(raw_client(config, load_identity(world.configs["shop"]))) as client:
         writer, answers = open_stream(client)
         change(config.peers["shop"].certificate)
         writer.write_metadata(pa.py_buffer(b'{"acknowledge": true}'))
