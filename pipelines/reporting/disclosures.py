@@ -86,7 +86,7 @@ def _columns_of(job: KMeansConfig) -> str:
 
 
 def _unless_small(job: KMeansConfig) -> str:
-    """What is opened in place of a small cluster's."""
+    """Describe what is opened in place of a small cluster's results."""
     if not job.reveal.minimum_size:
         return ""
     few = f"fewer than {job.reveal.minimum_size:,} rows"

@@ -139,7 +139,7 @@ MARKS = {
     "kmeans.reveal.outliers": f"{RUNS} reveal unbound",
     "kmeans.reveal.explanations": f"{RUNS} reveal unbound",
     "kmeans.reveal.contributions": f"{RUNS} reveal unbound",
-    "kmeans.reveal.minimum_size": f"{RUNS} reveal of-model optional",
+    "kmeans.reveal.minimum_size": f"{RUNS} reveal optional of-model",
     "kmeans.reveal.profiles": f"{RUNS} reveal unbound",
     "kmeans.predict": "",
     "kmeans.predict.model": "predict",

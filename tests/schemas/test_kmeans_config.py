@@ -27,7 +27,12 @@ def test_a_job_is_read(tmp_path: Path, make: Callable[[], Raw]) -> None:
     assert job.data == str(tmp_path.resolve() / "data.csv")
     assert (job.max_iter, job.tol, job.iterations_per_pipeline, job.drop_bits) == (10, 1e-4, None, None)
     assert (job.init.method, job.init.seed, job.init.indices) == ("indices", 0, None)
-    assert job.reveal.model_dump() == {**dict.fromkeys(REVEALED, ()), "columns": "own", "contributions": "own"}
+    assert job.reveal.model_dump() == {
+        **dict.fromkeys(REVEALED, ()),
+        "columns": "own",
+        "contributions": "own",
+        "minimum_size": 0,
+    }
     assert (job.final_assignment, job.outliers) == (True, None)
     assert load_config(write_config(config, tmp_path / "again.yaml")) == config
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
@@ -158,6 +163,10 @@ VERTICAL: list[tuple[Raw, str]] = [
     ({"outliers": {}}, "outliers"),
     ({"outliers": {"count": 3}, "reveal": {"explanations": ["payco"]}}, "reveal.explanations"),
     ({"reveal": {"profiles": ["payco"]}, "final_assignment": False}, "final_assignment"),
+    ({"reveal": {"scores": ["payco"], "minimum_size": 2}}, "reveal.scores"),
+    ({"reveal": {"contributions": "all", "minimum_size": 2}}, "reveal.contributions"),
+    ({"reveal": {"columns": "all", "minimum_size": 2}}, "reveal.columns"),
+    ({"reveal": {"minimum_size": -1}}, "reveal.minimum_size"),
     ({"reveal": {"profiles": ["payco"]}, "predict": {"model": "first"}}, "reveal.profiles"),
     ({"reveal": {"profiles": ["payco"]}, "features": {"payco": 1001, "shop": 1}}, "reveal.profiles"),
     ({"label": "x", "id": "x"}, "label"),
