@@ -25,7 +25,7 @@ class Agreed:
     horizontal   compare it in the horizontal layout only
     bound        a run is bound to it: another value needs another run name
     of_model     a prediction must have it as its model has it
-    optional     it is left out of all that is compared and bound while it is 0: runs without it stay as they were
+    optional     handshakes and bindings leave it out while it is 0: runs without it stay as they were
     """
 
     commands: tuple[Command, ...]
@@ -82,7 +82,7 @@ def agreed_fields(section: ConfigSection, command: Command, vertical: bool) -> d
 
 def terms_fields(section: ConfigSection, vertical: bool) -> dict[str, Any]:
     """The fields that some handshake compares: dotted name -> JSON value. All that a party may send of its terms."""
-    return dict(_select(section, lambda mark: not (mark.horizontal and vertical)))
+    return dict(_select(section, lambda mark: not (mark.horizontal and vertical), complete=True))
 
 
 def bound_fields(section: ConfigSection, command: Command) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def bound_fields(section: ConfigSection, command: Command) -> dict[str, Any]:
 
 def model_fields(section: ConfigSection) -> dict[str, Any]:
     """The fields that a prediction must have as its model has them: dotted name -> JSON value."""
-    return dict(_select(section, lambda mark: mark.of_model))
+    return dict(_select(section, lambda mark: mark.of_model, complete=True))
 
 
 def agreement(field: FieldInfo) -> Agreed | None:
@@ -127,12 +127,15 @@ def section_types(annotation: Any) -> Iterator[type[ConfigSection]]:
         yield from section_types(each)
 
 
-def _select(section: ConfigSection, wanted: Callable[[Agreed], bool], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _select(
+    section: ConfigSection, wanted: Callable[[Agreed], bool], prefix: str = "", complete: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield the fields that are wanted; `complete`: also optional ones that are 0."""
     for name, field in type(section).model_fields.items():
         value, mark = getattr(section, name), agreement(field)
         if isinstance(value, ConfigSection):
-            yield from _select(value, wanted, f"{prefix}{name}.")
-        elif mark is not None and wanted(mark) and (value or not mark.optional):
+            yield from _select(value, wanted, f"{prefix}{name}.", complete)
+        elif mark is not None and wanted(mark) and (value or complete or not mark.optional):
             yield f"{prefix}{name}", _as_json(value, wanted)
 
 

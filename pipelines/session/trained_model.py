@@ -108,12 +108,13 @@ def load_model(config: JobConfig) -> TrainedModel | None:
 def _check_kept_fields(config: JobConfig, saved: dict[str, Any]) -> None:
     """Refuse a prediction that differs from its model in a field that it must keep."""
     trained = {"parties": saved["parties"], **{f"kmeans.{name}": value for name, value in saved["job"].items()}}
-    wanted = model_fields(config)
-    optional = {"kmeans.reveal.minimum_size": 0}
-    for name, value in {**optional, **wanted}.items():
-        if value != trained.get(name, optional.get(name)):
-            model, there = model_config(config).run, _shown(trained.get(name, optional.get(name)))
-            raise ConfigError(f"{name} is {_shown(value)}, and the model {model!r} was trained with {there}: set it so")
+    for name, value in model_fields(config).items():
+        there = trained.get(name, 0)  # an optional field, which was left out while it was 0
+        if value != there:
+            model = model_config(config).run
+            raise ConfigError(
+                f"{name} is {_shown(value)}, and the model {model!r} was trained with {_shown(there)}: set it so"
+            )
 
 
 def _shown(value: Any) -> str:

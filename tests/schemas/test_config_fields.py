@@ -271,6 +271,7 @@ def test_a_prediction_keeps_the_fields_of_its_model() -> None:
     assert set(model_fields(JobConfig.model_validate(gateway()))) == {
         "parties", "kmeans.layout", "kmeans.features", "kmeans.clusters", "kmeans.normalise.method",
         "kmeans.normalise.bound", "kmeans.normalise.ranges", "kmeans.normalise.aggregate",
+        "kmeans.reveal.minimum_size",
     }  # fmt: skip
 
 
