@@ -136,10 +136,11 @@ def finished_run(
         if shape.slow_offline:
             shape_links(folder, shape)
         offline, before = run_command(folder, "offline", shape.members, shape.environment)
+        stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
         shape_links(folder, shape)
         with nullcontext() if proxy is None else _through(proxy, folder):
             wall, during = run_command(folder, "train", PARTIES, shape.environment)
-        yield folder, _collect(folder, offline, wall, before, during)
+        yield folder, _collect(folder, offline, wall, before, during, stores)
 
 
 def _in_child(work: Callable[..., None], *arguments: Any) -> None:
@@ -151,10 +152,9 @@ def _in_child(work: Callable[..., None], *arguments: Any) -> None:
         raise RuntimeError(f"{work.__name__} ended with code {child.exitcode}")
 
 
-def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages) -> Measured:
-    """Read the reports and results of a finished run."""
+def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages, stores: int) -> Measured:
+    """Read the reports and results of a finished run. `stores`: the bytes of the triple stores before it."""
     reports, making = _reports(folder, "first"), _reports(folder, "store-first")
-    stores = sum(_size(StorageFolder(folder / party / "storage").stores) for party in PARTIES)
     sent, sent_offline = (sum(bytes_sent(each["stages"]) for each in by.values()) for by in (reports, making))
     online = max(report["seconds"] for report in reports.values())
     named = {
