@@ -25,13 +25,13 @@ For n rows, t iterations and M parties:
 - **Worker memory**: a worker has a few row shards at a time (`beam.rows_per_shard`, by default 65,536), and states
   between stages are on disk (by default above 2^21 rows; up to these they are in memory, which takes less time, and
   memory grows with n: "by default, 10^6 rows" is such a run, with more memory than 10^7 rows). So peak memory should
-  not depend on n. The table of growth says whether it does: **a bold number there has missed its target, and then memory at
-  more rows is not known from this page.** Peaks are the kernel's `ru_maxrss`, which counts mapped pages of files (some
-  50 to 100 MiB of libraries, and of stores and states in work), though the kernel can take them back.
-- **What grew, and why it does less now**: malloc and Arrow's own allocator each kept holes of freed memory, more
-  with each shard. Arrow shares malloc now, which returns them after each 128 MiB of arrays, 32 while a dealer makes a
-  store (`io/storage/freed_memory.py`). numba and LLVM, some 140 MiB, came with the products of some 4·10^6 rows; now
-  only wide products bring them (columns × clusters of a party from 256: such jobs change over after some 10^9
+  not depend on n. The table of growth says whether it does: **a bold number there has missed its target, and then
+  memory at more rows is not known from this page.** Peaks are the kernel's `ru_maxrss`, which counts mapped pages of
+  files (some 50 to 100 MiB of libraries, and of stores and states in work), though the kernel can take them back.
+- **What grew, and why it does less now**: malloc and Arrow's own allocator each kept holes of freed memory, more with
+  each shard. Arrow shares malloc now, which returns them after each 128 MiB of arrays, 32 while a dealer makes a store
+  (`io/storage/freed_memory.py`). numba and LLVM, some 140 MiB, came with the products of some 4·10^6 rows; now only
+  wide products bring them (columns × clusters of a party from 256: such jobs change over after some 10^9
   multiplications, once, unless `VEILMEANS_COMPILE=never`).
 - **What still grows**: k-means++, outliers and explanations join states by Beam's own shuffle, which DirectRunner
   keeps in memory; this run has none of them.
