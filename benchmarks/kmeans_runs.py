@@ -153,7 +153,7 @@ def _in_child(work: Callable[..., None], *arguments: Any) -> None:
 
 
 def _collect(folder: Path, offline: float, wall: float, before: Usages, during: Usages, stores: int) -> Measured:
-    """Read the reports and results of a finished run; `stores`: their bytes before the run, which empties them."""
+    """Read the reports and results of a finished run. `stores`: the bytes of the triple stores before it."""
     reports, making = _reports(folder, "first"), _reports(folder, "store-first")
     sent, sent_offline = (sum(bytes_sent(each["stages"]) for each in by.values()) for by in (reports, making))
     online = max(report["seconds"] for report in reports.values())

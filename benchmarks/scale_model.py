@@ -2,8 +2,9 @@
 
 The model: bytes and rounds are those of `veilmeans plan`; processor time, and what a party writes to disk, grow by a
 constant for each row, measured here; peak memory should not grow. It is checked at 10^5 and 10^6 rows, and at 10^7 with
-`--large` (some 20 GB of disk), with the default settings of `beam`. `--page FILE` writes docs/scale.md with what was
-measured.
+`--large` (some 20 GB of disk). All sizes are run as 2^21 rows and more are by default: rounds are stages, states
+between them are on disk. 10^6 rows are run by the default settings, too. `--page FILE` writes docs/scale.md with what
+was measured.
 """
 
 import tempfile
@@ -22,6 +23,7 @@ from veilmeans.pipelines.planning.plan_schema import JobPlan
 from veilmeans.schemas.config import load_config
 
 FEATURES, CLUSTERS, ITERATIONS = 8, 5, 2
+BEAM = {"rounds": "stages", "state": "scratch"}
 WIDE, ONES = 10**6, 10
 """The columns of wide data, and the ones of a row at each party."""
 
@@ -32,8 +34,10 @@ def main() -> None:
     arguments.add_argument("--page", type=Path, help="write the page docs/scale.md to this file")
     given = arguments.parse_args()
     sizes = [10**5, 10**6, *([10**7] if given.large else [])]
-    runs = {rows: measure(Shape(rows, FEATURES, CLUSTERS, ITERATIONS)) for rows in sizes}
-    figures = [figure for rows, run in runs.items() for figure in _measured(rows, run)]
+    runs = {rows: measure(Shape(rows, FEATURES, CLUSTERS, ITERATIONS, BEAM)) for rows in sizes}
+    default = measure(Shape(10**6, FEATURES, CLUSTERS, ITERATIONS))
+    figures = [figure for rows, run in runs.items() for figure in _measured(f"{_power(rows)} rows", rows, run)]
+    figures += _measured(f"by default, {_power(10**6)} rows", 10**6, default)
     figures += _growth(runs) + _model(sizes[-1], runs[sizes[-1]]) + _wide()
     publish(figures, given.json)
     if given.page is not None:
@@ -44,10 +48,9 @@ def _power(rows: int) -> str:
     return f"10^{round(log10(rows))}"
 
 
-def _measured(rows: int, run: Measured) -> list[Figure]:
+def _measured(name: str, rows: int, run: Measured) -> list[Figure]:
     """What a run took, beside the bytes of its plan."""
-    planned = 2 * _sent(_plan(Shape(rows, FEATURES, CLUSTERS, ITERATIONS))) / 1e6
-    name = f"{_power(rows)} rows"
+    planned = 2 * _sent(_plan(Shape(rows, FEATURES, CLUSTERS, ITERATIONS, BEAM))) / 1e6
     peaks = [Figure(f"{name}: peak memory, {process}", peak * 1024, "MiB") for process, peak in run.peaks.items()]
     return [
         Figure(f"{name}: time of offline", run.offline, "s"),
@@ -94,7 +97,7 @@ def _model(rows: int, run: Measured) -> list[Figure]:
     ]
     for more in (10**7, 10**8, 10**9):
         name = f"model, {_power(more)} rows × {FEATURES} columns"
-        figures += _planned(name, _plan(Shape(more, FEATURES, CLUSTERS, ITERATIONS)))
+        figures += _planned(name, _plan(Shape(more, FEATURES, CLUSTERS, ITERATIONS, BEAM)))
         figures.append(Figure(f"{name}: core-hours of all processes", seconds * more / 3600, "h"))
         figures.append(Figure(f"{name}: written to disk by a party", written * more / 1e9, "GB"))
     return figures
@@ -104,7 +107,7 @@ def _wide() -> list[Figure]:
     """The planned cost of wide sparse data, with products by homomorphic encryption."""
     figures = list[Figure]()
     for rows in (10**7, 10**8):
-        shape = Shape(rows, WIDE, CLUSTERS, ITERATIONS, products="he", one_hot=ONES)
+        shape = Shape(rows, WIDE, CLUSTERS, ITERATIONS, BEAM, products="he", one_hot=ONES)
         figures += _planned(f"model, {_power(rows)} rows × {_power(WIDE)} columns", _plan(shape))
     return figures
 

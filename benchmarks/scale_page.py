@@ -7,9 +7,9 @@ from benchmarks.figures import Figure
 _HEAD = """# Scale: what many rows and columns cost
 
 Written by `python -m benchmarks.scale_model --large --json FILE --page docs/scale.md` (two parties and a dealer as
-processes on one machine with 2 cores, which other work shared; vertical, 8 columns, 5 clusters, 2 iterations, states
-between stages on disk, loops of numpy). All numbers are those of that run. Sizes that it did not run are the model's:
-**nobody has run 10^8 or 10^9 rows, or 10^6 columns at these numbers of rows.**
+processes on one machine with 2 cores; vertical, 8 columns, 5 clusters, 2 iterations). All sizes are run as large ones
+are by default: each round is a stage, states between stages are on disk. All numbers are those of that run. Sizes that
+it did not run are the model's: **nobody has run 10^8 or 10^9 rows, or 10^6 columns at these numbers of rows.**
 
 ## The model
 
@@ -23,13 +23,16 @@ For n rows, t iterations and M parties:
   and the dealer), from the largest run. Time on w cores is core-hours ÷ w as long as there are at least w row shards;
   the rounds of a stage end at a barrier.
 - **Worker memory**: a worker has a few row shards at a time (`beam.rows_per_shard`, by default 65,536), and states
-  between stages are on disk (by default from 2^21 rows; below they are in memory, and memory grows with n). So peak
-  memory should not depend on n. The table of growth says whether it does: **a bold number there has missed its target,
-  and then memory at more rows is not known from this page.**
-- **Compiled loops**: by default a process changes over from numpy's loops to compiled ones when it has worked on some
-  4·10^6 rows. numba and LLVM take some 140 MiB, once, however many rows follow: such a run of 10^7 rows had peaks of
-  449 (dealer), 465 and 444 MiB (parties). The run of this page does without (`VEILMEANS_COMPILE=never`, for
-  workers with little memory), so that all sizes are run by the same loops.
+  between stages are on disk (by default above 2^21 rows; up to these they are in memory, which takes less time, and
+  memory grows with n: "by default, 10^6 rows" is such a run, with more memory than 10^7 rows). So peak memory should
+  not depend on n. The table of growth says whether it does: **a bold number there has missed its target, and then
+  memory at more rows is not known from this page.** Peaks are the kernel's `ru_maxrss`, which counts mapped pages of
+  files (some 50 to 100 MiB of libraries, and of stores and states in work), though the kernel can take them back.
+- **What grew, and why it does less now**: malloc and Arrow's own allocator each kept holes of freed memory, more with
+  each shard. Arrow shares malloc now, which returns them after each 128 MiB of arrays, 32 while a dealer makes a store
+  (`io/storage/freed_memory.py`). numba and LLVM, some 140 MiB, came with the products of some 4·10^6 rows; now only
+  wide products bring them (columns × clusters of a party from 256: such jobs change over after some 10^9
+  multiplications, once, unless `VEILMEANS_COMPILE=never`).
 - **What still grows**: k-means++, outliers and explanations join states by Beam's own shuffle, which DirectRunner
   keeps in memory; this run has none of them.
 - **Shuffle volume**: with states on disk Beam shuffles the shards' numbers and file names, a few hundred bytes for

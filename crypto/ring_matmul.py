@@ -1,12 +1,12 @@
 """Matrix products mod 2^64, dense and sparse.
 
-numpy's `@` on integers is a plain loop; so are these, but compiled by numba for the shapes at hand: a tall matrix times
-a small one, and its transpose times another tall one. They take about half the time. To import numba takes one or two
-seconds, to compile two more (cached on disk where that can be written), so a process begins with numpy's, and changes
-over when that has cost about as much. numba also takes some 140 MiB of memory: only wide products are worth that (10^7
-rows of 8 columns and 5 clusters lose half a second in 100 without it), so that the memory of a job of narrow ones does
-not depend on its rows. With VEILMEANS_COMPILE=never in the environment no process changes over. The sparse loops are
-scipy's own.
+numpy's `@` on integers is a plain loop; so are these, but compiled by numba for the shapes at hand: a tall matrix
+times a small one, and its transpose times another tall one. They take about half the time. To import numba takes one
+or two seconds, to compile two more (cached on disk where that can be written), so a process begins with numpy's, and
+changes over when that has cost about as much. numba also takes some 140 MiB of memory: only wide products are worth
+that (65,536 × 4 by 4 × 5 takes 1.5 ms instead of 0.9, in rounds of some hundred), so that the memory of a job of
+narrow ones does not depend on its rows. With VEILMEANS_COMPILE=never in the environment no process changes over. The
+sparse loops are scipy's own.
 """
 
 import os

@@ -106,7 +106,7 @@ class BeamConfig(ConfigSection):
     values_per_column_shard: Annotated[int, AGREED_BY_ALL] = Field(262_144, ge=1, le=1 << 28)
     """values of the centroids (clusters × columns) in one column shard; at least one column"""
     state: Literal["auto", "memory", "scratch", "value"] = "auto"
-    """where the states of shards are kept between stages; auto: in memory on DirectRunner, up to 524,288 rows; else
+    """where the states of shards are kept between stages; auto: in memory on DirectRunner, up to 2 million rows; else
     in scratch"""
     rounds: Literal["auto", "stages", "one_call"] = "auto"
     """stages: each round is a Beam stage over shards; one_call: one call runs all rounds of an iteration; auto:
@@ -167,7 +167,7 @@ class TriplesConfig(ConfigSection):
 _AGREED_RUN_NAME = Agreed(("reveal",))
 """Other handshakes need not compare it: the run names their messages. An opening has a name of its own."""
 _AGREED_PARTIES = replace(AGREED_BY_ALL, commands=(*AGREED_BY_ALL.commands, "align"), of_model=True)
-_IN_MEMORY = 1 << 19  # largest number of rows whose states are kept in memory
+_IN_MEMORY = 1 << 21  # largest number of rows whose states are kept in memory
 
 
 class JobConfig(ConfigSection):

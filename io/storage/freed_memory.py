@@ -17,12 +17,15 @@ _lock = threading.Lock()
 _worked = 0
 
 
-def release_often(arrays: Arrays) -> None:
-    """Count arrays that this process has worked on; after each WORKED bytes return freed memory to the system."""
+def release_often(arrays: Arrays, after: int | None = None) -> None:
+    """Count arrays that this process has worked on; return freed memory to the system after so many bytes of them.
+
+    `after`: by default WORKED; fewer where their making takes much more memory than they have.
+    """
     global _worked
     with _lock:
         _worked += nbytes(arrays)
-        if _worked < WORKED:
+        if _worked < (WORKED if after is None else after):
             return
         _worked = 0
     release()

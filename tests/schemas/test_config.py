@@ -245,7 +245,7 @@ def test_states_are_kept_in_memory_only_if_all_workers_share_it(tmp_path: Path, 
 
 
 def test_states_of_many_rows_are_kept_in_scratch(tmp_path: Path) -> None:
-    config = load_config(written(tmp_path, changed(gateway(), kmeans__rows=10**6)))
+    config = load_config(written(tmp_path, changed(gateway(), kmeans__rows=(1 << 21) + 1)))
     assert config.scratch_root == str(config.storage / "scratch")
 
 

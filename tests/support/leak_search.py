@@ -155,7 +155,7 @@ def _labels_in_arrays(evidence: Evidence, secrets: Secrets) -> Iterator[str]:
     """Search clusters as numbers or as zeros and ones, in integers of any width."""
     long_enough = [labels for labels in secrets.labels if len(labels) >= 24]
     hot = [(labels == j) for labels in long_enough for j in range(CLUSTERS)]
-    runs = [each[:32].astype(np.uint8).tobytes() for each in (*long_enough, *hot)]
+    runs = [each[:32].astype(np.uint8).tobytes() for each in (*long_enough, *hot) if _is_mixed(each[:32])]
     for where, array in evidence.arrays:
         if array.dtype.kind in "iub" and array.size >= 24 and array.max() < CLUSTERS:
             small = np.ascontiguousarray(array).astype(np.uint8).tobytes()
@@ -163,6 +163,12 @@ def _labels_in_arrays(evidence: Evidence, secrets: Secrets) -> Iterator[str]:
                 yield f"{where}: labels"
 
 
+def _is_mixed(run: Array) -> bool:
+    """Return whether values are no run of zeros or ones with a few exceptions, which occurs anywhere by chance."""
+    return bool(len(run) - np.unique(run, return_counts=True)[1].max() >= _EXCEPTIONS)
+
+
+_EXCEPTIONS = 6
 _NUMBER = re.compile(rb"(?<![\w.-])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 
 

@@ -36,6 +36,8 @@ from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, cou
 SEEDS = "offline.seed"
 _CORRECTIONS = "offline.corrections"
 """Stage in metrics for the time of dealing; bytes are counted under the stages that use the corrections."""
+_RELEASE = 32 << 20
+"""Bytes of corrections after which freed memory is returned: two or three row shards."""
 
 
 # the dealer's side
@@ -87,7 +89,7 @@ class DealShards:
         dealt = deal_corrections(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         metrics = StageMetrics(computed=time.perf_counter() - start)
         for party, corrections in dealt.items():
-            release_often(corrections)
+            release_often(corrections, _RELEASE)
             self._send(_corrections_key(self.config, store_shard, self.config.parties[party]), corrections, metrics)
             for name, array in corrections.items():
                 count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
@@ -149,7 +151,7 @@ class ReceiveShards:
         corrections = _receive(self.exchange, key, expected, self.config)
         count(_CORRECTIONS, StageMetrics(waited=time.perf_counter() - start))
         self.store.write_corrections(number, iteration, shard, corrections)
-        release_often(corrections)
+        release_often(corrections, _RELEASE)
         for name, array in corrections.items():
             count(stage_of(name), StageMetrics(bytes_received=array.nbytes))
         yield len(corrections)
