@@ -62,7 +62,7 @@ class Reference:
 
     @classmethod
     def make(cls, name: str, folder: Path) -> "Reference":
-        new = WORLDS[name](folder / "new")
+        new = WORLDS[name](folder / "new").altered(audit={"keep": True})
         trained = new.copied(folder / "trained", beam={"rounds": "stages"})
         trained.train()
         return cls(new, trained)
