@@ -80,7 +80,7 @@ def _run_once(config: JobConfig, build: Callable[[beam.Pipeline], object]) -> Pi
     if config.beam.runner != "DirectRunner":  # whose workers get no options
         share_work(pipeline)
     try:
-        result = pipeline.run()
+        result = pipeline.run(test_runner_api=False)  # else Dataflow's client builds it anew, with display data
         result.wait_until_finish()
     except Exception as error:
         raise recover_error(error) or error from None

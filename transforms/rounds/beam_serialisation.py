@@ -108,8 +108,11 @@ def share_work(pipeline: beam.Pipeline) -> None:
 
 
 def recall(*digests: bytes) -> Any:
-    """Unpickle shared work; what it has left out is put back."""
-    return _Unpickler(_content(digests[0]), _left_out(digests[1:]) if digests[1:] else None).load()
+    """Unpickle shared work; what it has left out is put back. It stays shared when it is pickled again."""
+    value = _Unpickler(_content(digests[0]), _left_out(digests[1:]) if digests[1:] else None).load()
+    if isinstance(value, SharedWork):
+        value.digests = digests
+    return value
 
 
 @lru_cache(maxsize=64)

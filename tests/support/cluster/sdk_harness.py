@@ -62,7 +62,7 @@ def _descriptor(url: str) -> str:
 
 
 def _options(text: str) -> str:
-    """Write whole numbers as such, as the boot program does: Python's JSON of a protocol buffer has 600.0 for 600."""
+    """Write integers as such, as the boot program does: Python's JSON of a protocol buffer has 600.0 for 600."""
     return json.dumps(json.loads(text, parse_float=_number))
 
 
