@@ -112,6 +112,11 @@ def assert_same_results(one: World, other: World) -> None:
     assert here.keys() == there.keys()
     for what, array in here.items():
         np.testing.assert_array_equal(array, there[what], strict=True)
+    assert_same_openings(one, other)
+
+
+def assert_same_openings(one: World, other: World) -> None:
+    """Check that two runs opened the same results."""
     for name in one.parties:
         folders = one.run_folder(name), other.run_folder(name)
         results = [{file.name: file.read_bytes() for file in folder.path.glob("*.parquet")} for folder in folders]
