@@ -129,40 +129,48 @@ class MountedFolder:
 
 
 class BeamStore:
-    """Objects on a filesystem of Beam's: gs://, s3://, hdfs://. Its credentials and flags are Beam's own."""
+    """Objects on a filesystem of Beam's: gs://, s3://, hdfs://. Its credentials and flags are Beam's own.
+
+    Calls are not repeated here: `SharedFiles` does that.
+    """
 
     def __init__(self, root: str, flags: Sequence[str]) -> None:
         from apache_beam.io.filesystems import FileSystems
         from apache_beam.options.pipeline_options import PipelineOptions
 
+        from veilmeans.io.files.beam_retries import without_beam_retries
+
         FileSystems.set_options(PipelineOptions(list(flags)))
-        self._root, self._files = root.rstrip("/"), FileSystems
+        self._root, self._files, self._once = root.rstrip("/"), FileSystems, without_beam_retries
 
     def put(self, name: str, content: bytes) -> None:
-        with self._files.create(f"{self._root}/{name}", compression_type="uncompressed") as file:
+        with self._once(), self._files.create(f"{self._root}/{name}", compression_type="uncompressed") as file:
             file.write(content)
 
     def get(self, name: str) -> bytes:
-        with self._files.open(f"{self._root}/{name}", compression_type="uncompressed") as file:
+        with self._once(), self._files.open(f"{self._root}/{name}", compression_type="uncompressed") as file:
             content: bytes = file.read()
         return content
 
     def digest(self, name: str) -> str | None:
         path = f"{self._root}/{name}"
-        try:
-            return str(self._files.checksum(path))
-        except Exception:
-            if not self._files.exists(path):
-                return None
-            raise
+        with self._once():
+            try:
+                return str(self._files.checksum(path))
+            except Exception:
+                if not self._files.exists(path):
+                    return None
+                raise
 
     def names(self, folder: str) -> list[str]:
         root = f"{self._root}/{folder}/"
-        return [each.path.removeprefix(root) for each in self._files.match([f"{root}**"])[0].metadata_list]
+        with self._once():
+            return [each.path.removeprefix(root) for each in self._files.match([f"{root}**"])[0].metadata_list]
 
     def delete(self, names: Sequence[str]) -> None:
         if names:
-            self._files.delete([f"{self._root}/{name}" for name in names])
+            with self._once():
+                self._files.delete([f"{self._root}/{name}" for name in names])
 
 
 def open_store(root: str, flags: Sequence[str]) -> ObjectStore:

@@ -4,6 +4,7 @@
 """
 
 import logging
+import socket
 import threading
 import time
 from collections import Counter
@@ -111,7 +112,8 @@ class FaultyBucket:
                 self._actions.pop(part)()
         time.sleep(self.delay)
         if self._away:
-            raise ConnectionResetError  # werkzeug closes the connection
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError
         if self.full and method in ("PUT", "POST"):
             start_response("507 Insufficient Storage", [("Content-Type", "application/xml")])
             return [_FULL]

@@ -32,7 +32,8 @@ def planted_secrets(
     reals = np.concatenate([values.reshape(-1), scaled.reshape(-1)])
     words = [
         *related_forms(fixed.encode(scaled)),
-        *(share.reshape(-1).view(np.uint64) for share in map(_words, shares)),
+        *map(_words, shares),
+        *(_words(np.frombuffer(key, np.uint8)) for key in keys),
     ]
     forms = [form for each in reals.tolist() for form in _forms_of_number(each)]
     forms += [form for encoded in related_forms(fixed.encode(scaled)) for form in _pairs(encoded, scaled.shape)]

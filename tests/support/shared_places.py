@@ -62,14 +62,10 @@ def shared_world(new: World, folder: Path, bucket: FaultyBucket | None = None) -
         detach(world[A].storage)
 
 
-def on_workers(world: World, flags: Sequence[str], *names: str) -> World:
-    """A world in which some parties (none: A) run every round as a stage on the workers that `flags` name."""
-    runner = flags[0].removeprefix("--runner=")
-    for name in names or (A,):
-        options = [*flags[1:], *world[name].beam.options]
-        beam = {"rounds": "stages", "runner": runner, "options": options, "attempts": 1}
-        world = world.altered(name, beam=beam)
-    return world
+def on_workers(world: World, flags: Sequence[str], rounds: str = "one_call") -> World:
+    """A world in which A uses the workers that `flags` name; `rounds`: as in `beam.rounds`."""
+    runner, options = flags[0].removeprefix("--runner="), [*flags[1:], *world[A].beam.options]
+    return world.altered(A, beam={"rounds": rounds, "runner": runner, "options": options, "attempts": 1})
 
 
 def run_command(
@@ -112,6 +108,11 @@ def assert_same_results(one: World, other: World) -> None:
     assert here.keys() == there.keys()
     for what, array in here.items():
         np.testing.assert_array_equal(array, there[what], strict=True)
+    assert_same_openings(one, other)
+
+
+def assert_same_openings(one: World, other: World) -> None:
+    """Check that two runs opened the same results."""
     for name in one.parties:
         folders = one.run_folder(name), other.run_folder(name)
         results = [{file.name: file.read_bytes() for file in folder.path.glob("*.parquet")} for folder in folders]
