@@ -147,6 +147,7 @@ class PartyUnderFire:
             self.kills += 1
             self.start()
         elif code:
+            self.ended = True
             output = log_of(self.file).read_text()[-1500:]
             raise SystemExit(f"{self.command} of {self.file} ended with {code}: {output}")
         else:

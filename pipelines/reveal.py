@@ -1,11 +1,11 @@
 """The job `veilmeans reveal`: open more of a finished run, by a policy that all parties agree on now.
 
 It needs the shares on disk and the others' consent, but no data and no triples. The parties meet under one name
-whatever their policies, so that a difference is reported; each policy's opening then has a name of its own.
+whatever their policies, so that a difference is reported; each policy's opening then has a name and a folder of its
+own, which is bound to the terms: a rerun needs no peer that has what it needs.
 """
 
 import hashlib
-import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from veilmeans.io.exchange.connections import (
 )
 from veilmeans.io.exchange.handshake import exchange_terms
 from veilmeans.io.messages.transcript import Transcript
-from veilmeans.io.storage.result_files import read_result
+from veilmeans.io.storage.result_files import read_result, write_result
 from veilmeans.pipelines.planning.planned_bytes import planned_job, traffic_of
 from veilmeans.pipelines.planning.units import format_size
 from veilmeans.pipelines.session import result_opening
@@ -30,7 +30,6 @@ from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import ConfigError
 from veilmeans.schemas.handshake_terms import Terms
 from veilmeans.schemas.kmeans_config import REVEALED, RevealConfig
-from veilmeans.schemas.run_folder import RunFolder
 from veilmeans.transforms.auditing.signed_policies import keep_policies, signed_policy
 from veilmeans.transforms.rounds.party_context import run_checkpoints
 
@@ -85,15 +84,15 @@ def run_reveal(config: JobConfig) -> dict[str, object]:
         agreed = {**agreed_terms(config, "reveal"), "iterations": trained.done}
         signed, timeout = Terms(agreed, signed_policy(config, "reveal")), config.exchange.timeout_s
         terms, check = dict.fromkeys(config.peers, signed), partial(keep_policies, config, "reveal", opening.run)
-        with tempfile.TemporaryDirectory() as folder:  # nothing is bound: the next policy may be another
-            exchange_terms(exchange, config.party, meeting.run, terms, RunFolder(Path(folder)), timeout, check)
+        exchange_terms(exchange, config.party, meeting.run, terms, opening.run_folder, timeout, check)
         trained = trained.opened_as(opening.run)
-        result = reveal_results(trained, reveal)
+        if not opening.run_folder.result.exists():  # else a peer may have what it needs, and be gone
+            write_result(opening.run_folder, reveal_results(trained, reveal))
         transcript = Transcript(config.run_folder.transcript(opening.run), config.run)
         if exchange_farewells(exchange, opening, 1, 0.0, [transcript]):
             exchange.drop_messages(meeting.run)
             exchange.drop_messages(config.run, before=trained.done + 1)
-    return result
+    return read_result(config.run_folder)
 
 
 def load_opening(config: JobConfig) -> tuple[RevealConfig, FinishedRun, JobConfig]:
