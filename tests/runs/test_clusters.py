@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from support.beam_runners import started_runner
+from support.beam_runners import run_with_flags, started_runner
 from support.cluster.dataflow import start_dataflow, start_workers
 from support.cluster.flink_cluster import FlinkCluster, start_flink_cluster
 from support.cluster.hosts import PATIENCE, Network, await_true, started_network
 from support.cluster.object_store import ObjectStore, start_object_store
 from support.cluster.parties_on_hosts import CODE, REPOSITORY, PartiesOnHosts, copy_checkout, place
 from support.cluster.shared_shares import digests
-from support.commands import assert_all_succeeded
 from support.worlds import World, blobs, he_by_columns, make_world, tables
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
@@ -136,13 +135,11 @@ def train(site: PartiesOnHosts, store: ObjectStore, flags: Sequence[str]) -> dic
 def test_prism(reference: Reference, tmp_path: Path) -> None:
     """Every party with a Prism of its own, here."""
     with started_runner("prism", tmp_path) as runner:
-        name, options = runner.flags[0].removeprefix("--runner="), runner.flags[1:]
-        beam = {"rounds": "stages", "runner": name, "options": options, "attempts": 1}
+        beam = {"rounds": "stages", "attempts": 1}
         world = reference.new.copied(tmp_path / "prism", beam=beam, exchange={"timeout_s": PATIENCE})
-        ended = world.train_as_processes()
-    assert_all_succeeded(ended)
+        outputs = run_with_flags(world, [runner.flags] * len(world.parties), "train")
+    assert all(runner.ran("", output) for output in outputs)
     for party, config in world.parties.items():
-        assert "Really starting service" in ended[party][1]
         reference.check_party(party, digests(config), world)
 
 

@@ -4,22 +4,18 @@ Every variant begins with a copy of one world (keys, seeds, triples, data). Noth
 not even the Beam runner, changes a single share.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.beam_runners import RUNNERS, BeamRunner, read_all, started_runner
-from support.parties import NAMES, in_parallel, write_config
+from support.beam_runners import RUNNERS, BeamRunner, run_with_flags, started_runner
+from support.parties import NAMES
 from support.run_results import assignment_shares, checkpoints_of, file_contents, opened_labels, read_checkpoint
 from support.worlds import World, blobs, deal_directly, draw_secrets, make_world, make_world_without_stores, tables
 from veilmeans.io.storage.checkpoints import centroids
@@ -233,18 +229,3 @@ def test_a_store_that_the_parties_make_on_another_runner(runner: list[BeamRunner
 def train_with_flags(world: World, flags: list[list[str]]) -> list[str]:
     """Run `veilmeans train` as processes with these flags; return their outputs."""
     return run_with_flags(world, flags, "train")
-
-
-def run_with_flags(world: World, flags: list[list[str]], job: str) -> list[str]:
-    """Run a command as processes with these flags; return their outputs."""
-    processes = []
-    for config, own in zip(world.parties.values(), flags, strict=True):
-        file = write_config(config, world.folder / config.party / "config.yaml")
-        command = [sys.executable, "-m", "veilmeans", "-v", job, "--config", str(file), *own]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        processes.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-        )
-    outputs = in_parallel([partial(read_all, process) for process in processes])
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(text[-3000:] for text in outputs)
-    return outputs

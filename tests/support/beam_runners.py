@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +26,8 @@ from apache_beam import __version__ as beam_version
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
 from support.fault_injection import PATIENCE
-from support.parties import free_ports
+from support.parties import free_ports, in_parallel, write_config
+from support.worlds import World
 
 CACHE = Path(__file__).parents[2] / ".cache"
 TOOLS = ("go", "java", "mvn")
@@ -223,6 +225,21 @@ def read_all(process: "subprocess.Popen[str]") -> str:
         return process.communicate(timeout=PATIENCE)[0]
     finally:
         process.kill()
+
+
+def run_with_flags(world: World, flags: Sequence[Sequence[str]], job: str) -> list[str]:
+    """Run a command as processes with these flags; return their outputs."""
+    processes = []
+    for config, own in zip(world.parties.values(), flags, strict=True):
+        file = write_config(config, world.folder / config.party / "config.yaml")
+        command = [sys.executable, "-m", "veilmeans", "-v", job, "--config", str(file), *own]
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        processes.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        )
+    outputs = in_parallel([partial(read_all, process) for process in processes])
+    assert not any(process.returncode for process in processes), "\n".join(text[-3000:] for text in outputs)
+    return outputs
 
 
 if __name__ == "__main__":

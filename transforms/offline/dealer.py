@@ -36,8 +36,8 @@ from veilmeans.transforms.rounds.stage_metrics import OFFLINE, StageMetrics, cou
 SEEDS = "offline.seed"
 _CORRECTIONS = "offline.corrections"
 """Stage in metrics for the time of dealing; bytes are counted under the stages that use the corrections."""
-_RELEASE = 32 << 20
-"""Bytes of corrections after which freed memory is returned: two or three row shards."""
+_RELEASE = 4 << 20
+"""Bytes of corrections after which freed memory is returned: each row shard of a large store."""
 
 
 # the dealer's side
