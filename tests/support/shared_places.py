@@ -93,11 +93,11 @@ def opened(objects: Mapping[str, bytes], config: JobConfig) -> dict[str, bytes]:
 
 
 # results
-def final_arrays(world: World, iterations: int = 2) -> dict[str, Array]:
+def final_arrays(world: World) -> dict[str, Array]:
     """All that the parties keep of the last iteration, by party and name."""
     found: dict[str, Array] = {}
     for name, config in world.parties.items():
-        found |= {f"{name}/{what}": array for what, array in read_checkpoint(config, iterations).items()}
+        found |= {f"{name}/{what}": array for what, array in read_checkpoint(config).items()}
         found |= {f"{name}/rows/{shard}": array for shard, array in enumerate(assignment_shares(config))}
     return found
 
