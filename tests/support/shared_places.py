@@ -75,8 +75,13 @@ def run_command(
     running = {
         name: start_command(command, config, world.folder) for name, config in (configs or world.parties).items()
     }
-    ended = {name: each.wait() for name, each in running.items()}
-    assert not succeeds or {name: code for name, (code, _) in ended.items()} == dict.fromkeys(ended, 0), ended
+    ended: dict[str, Ended] = {}
+    for name, each in running.items():
+        ended[name] = each.wait()
+        if succeeds and ended[name][0]:
+            for other in running.values():
+                other.kill()  # it would wait for this one
+            raise AssertionError(ended)
     return ended
 
 
