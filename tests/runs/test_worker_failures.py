@@ -21,16 +21,15 @@ from veilmeans.io.storage.run_token import revoke_tokens
 
 pytestmark = [ISOLATED, pytest.mark.workers]
 
-ITERATIONS = 3
-MIDDLE = "/assignments/2/"
-"""In the names of objects that workers write in the second iteration."""
+MIDDLE = "/assignments/1/"
+"""In the names of objects that workers write in the first iteration of two."""
 
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A world with triple stores; a pipeline is one iteration."""
-    job = {"max_iter": ITERATIONS, "products": "beaver", "iterations_per_pipeline": 1}
-    world = vertical_world(tmp_path_factory.mktemp("new") / "world", **job)
+    folder = tmp_path_factory.mktemp("new") / "world"
+    world = vertical_world(folder, products="beaver", iterations_per_pipeline=1)
     deal_stores(world)
     return world
 
@@ -69,7 +68,7 @@ def finish(world: World, undisturbed: World, us: CommandProcess, peer: CommandPr
     for process in (us, peer):
         ended = process.wait()
         assert ended[0] == 0, ended
-    assert_same_results(undisturbed, world, ITERATIONS)
+    assert_same_results(undisturbed, world)
 
 
 # by itself
@@ -151,7 +150,7 @@ def test_a_place_that_stays_away_is_one_sentence_and_a_rerun_gives_the_same_byte
 def test_workers_that_lose_their_token_in_the_middle_say_so_and_a_rerun_gives_the_same_bytes(
     new: World, undisturbed: World, tmp_path: Path
 ) -> None:
-    """The workers of the next iterations are new processes, which find no token."""
+    """The workers of the next iteration are new processes, which find no token."""
     token = tmp_path / "run.token"
     with isolated(new, tmp_path, token) as (world, bucket):
         bucket.when_written(MIDDLE, token.unlink)

@@ -75,8 +75,13 @@ def run_command(
     running = {
         name: start_command(command, config, world.folder) for name, config in (configs or world.parties).items()
     }
-    ended = {name: each.wait() for name, each in running.items()}
-    assert not succeeds or {name: code for name, (code, _) in ended.items()} == dict.fromkeys(ended, 0), ended
+    ended: dict[str, Ended] = {}
+    for name, each in running.items():
+        ended[name] = each.wait()
+        if succeeds and ended[name][0]:
+            for other in running.values():
+                other.kill()  # it would wait for this one
+            raise AssertionError(ended)
     return ended
 
 
@@ -93,11 +98,11 @@ def opened(objects: Mapping[str, bytes], config: JobConfig) -> dict[str, bytes]:
 
 
 # results
-def final_arrays(world: World, iterations: int = 2) -> dict[str, Array]:
+def final_arrays(world: World) -> dict[str, Array]:
     """All that the parties keep of the last iteration, by party and name."""
     found: dict[str, Array] = {}
     for name, config in world.parties.items():
-        found |= {f"{name}/{what}": array for what, array in read_checkpoint(config, iterations).items()}
+        found |= {f"{name}/{what}": array for what, array in read_checkpoint(config).items()}
         found |= {f"{name}/rows/{shard}": array for shard, array in enumerate(assignment_shares(config))}
     return found
 
