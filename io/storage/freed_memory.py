@@ -9,22 +9,20 @@ import ctypes
 import threading
 from contextlib import suppress
 
-from veilmeans.schemas.arrays import Arrays, nbytes
-
 WORKED = 128 << 20
 """Bytes of arrays that a process has worked on after which it returns what is free."""
 _lock = threading.Lock()
 _worked = 0
 
 
-def release_often(arrays: Arrays, after: int | None = None) -> None:
-    """Count arrays that this process has worked on; return freed memory to the system after so many bytes of them.
+def release_often(worked: int, after: int | None = None) -> None:
+    """Count bytes of arrays that this process has worked on; return freed memory to the system after so many.
 
     `after`: by default WORKED; fewer where their making takes much more memory than they have.
     """
     global _worked
     with _lock:
-        _worked += nbytes(arrays)
+        _worked += worked
         if _worked < (WORKED if after is None else after):
             return
         _worked = 0

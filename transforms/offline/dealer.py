@@ -23,7 +23,7 @@ from veilmeans.io.storage.freed_memory import release_often
 from veilmeans.io.storage.number_seeds import derive_number_seed
 from veilmeans.io.storage.triple_store import Manifest, TripleStore, correction_name, stage_of, store_address
 from veilmeans.schemas.address import Address
-from veilmeans.schemas.arrays import Array, Arrays
+from veilmeans.schemas.arrays import Array, Arrays, nbytes
 from veilmeans.schemas.config import JobConfig
 from veilmeans.schemas.errors import StorageError
 from veilmeans.schemas.message import MessageKey
@@ -88,20 +88,21 @@ class DealShards:
         needs, start = self.plan.of(number).needs(shard, iteration), time.perf_counter()
         dealt = deal_corrections(self.seeds, self.store, number, Address("", iteration, "", shard), needs)
         metrics = StageMetrics(computed=time.perf_counter() - start)
-        for party, corrections in dealt.items():
-            release_often(corrections, _RELEASE)
-            self._send(_corrections_key(self.config, store_shard, self.config.parties[party]), corrections, metrics)
-            for name, array in corrections.items():
-                count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
+        messages = [self._message(store_shard, party, dealt.pop(party), count) for party in list(dealt)]
+        release_often(sum(message.payload.size for message in messages), _RELEASE)
+        for message in messages:  # while one waits for the party, nothing but messages is in memory
+            start = time.perf_counter()
+            self.exchange.put_all([message])
+            metrics.delivered += time.perf_counter() - start
+            metrics.messages += 1
         count(_CORRECTIONS, metrics)
         shard_sent(iteration, OFFLINE, shard, 0)
-        yield len(dealt)
+        yield len(messages)
 
-    def _send(self, key: MessageKey, corrections: Arrays, metrics: StageMetrics) -> None:
-        message, start = Outgoing.of(key, corrections), time.perf_counter()
-        self.exchange.put_all([message])
-        metrics.delivered += time.perf_counter() - start
-        metrics.messages += 1
+    def _message(self, store_shard: StoreShard, party: int, corrections: Arrays, count: CountStage) -> Outgoing:
+        for name, array in corrections.items():
+            count(stage_of(name), StageMetrics(bytes_sent=array.nbytes))
+        return Outgoing.of(_corrections_key(self.config, store_shard, self.config.parties[party]), corrections)
 
 
 def deal_corrections(
@@ -151,7 +152,7 @@ class ReceiveShards:
         corrections = _receive(self.exchange, key, expected, self.config)
         count(_CORRECTIONS, StageMetrics(waited=time.perf_counter() - start))
         self.store.write_corrections(number, iteration, shard, corrections)
-        release_often(corrections, _RELEASE)
+        release_often(nbytes(corrections), _RELEASE)
         for name, array in corrections.items():
             count(stage_of(name), StageMetrics(bytes_received=array.nbytes))
         yield len(corrections)

@@ -24,7 +24,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
 from veilmeans.io.exchange.exchange import Outgoing
 from veilmeans.io.storage.freed_memory import release_often
-from veilmeans.schemas.arrays import Arrays
+from veilmeans.schemas.arrays import Arrays, nbytes
 from veilmeans.schemas.shard import Shard
 from veilmeans.transforms.rounds.beam_serialisation import PlainDoFn, PlainParDo, ShardCoder
 from veilmeans.transforms.rounds.executor import run_stages
@@ -240,7 +240,7 @@ def run_half_round(
 ) -> tuple[Shard, list[Outgoing]]:
     """Do one shard's work between two barriers; return what crosses the next one, and the messages to deliver."""
     state = context.scratch.load(kept)
-    release_often(state)
+    release_often(nbytes(state))
     if half_round.receives is not None:
         metrics = StageMetrics()
         state = receive(context, half_round.receives, shard, state, metrics)
