@@ -141,7 +141,7 @@ class TripleStore:
         """The tags of the manifest, which holds them, and of keys and seeds."""
         manifest = json.dumps(asdict(self.manifest), sort_keys=True).encode()
         folder, files = self.folder.path, files_at(self.folder.path)
-        names = [name for name in files.names(folder) if name.startswith("cipher.")]
+        names = sorted(name for name in files.names(folder) if name.startswith("cipher."))
         keys = {name: files.read(folder / name).to_pybytes() for name in names}
         return {
             name: hmac.digest(self._file_key, name.encode() + b" " + content, "sha256").hex()

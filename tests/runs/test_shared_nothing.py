@@ -174,7 +174,8 @@ def test_a_worker_without_a_token_says_so_in_one_sentence(tmp_path: Path) -> Non
         shared_world(new, tmp_path) as world,
         isolated_workers(world.folder, None, tmp_path / "workers.log") as flags,
     ):
-        ended = run_command(on_workers(world, flags), "offline", world.configs, succeeds=False)
+        world = on_workers(world, flags)
+        ended = run_command(world, "offline", world.configs, succeeds=False)
     code, output = ended[A]
     assert code == 2
     assert "has no token of run" in output

@@ -3,7 +3,6 @@
 Each ends with one sentence and a rerun, or by itself; always with the shares and results of an undisturbed run.
 """
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from support.commands import CommandProcess, Ended
 from support.fault_injection import wait_for
 from support.faulty_bucket import FaultyBucket, faulty_bucket
 from support.isolated_workers import ISOLATED, isolated_workers
+from support.parties import listens
 from support.run_results import error_sentences
 from support.shared_places import A, B, assert_same_results, on_workers, shared_world, token_of, vertical_world
 from support.worlds import World, deal_stores
@@ -117,11 +117,6 @@ def start_gateway(world: World) -> CommandProcess:
     port = int((world[A].listen or "").rpartition(":")[2])
     wait_for(lambda: listens(port))
     return gateway
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 # with one sentence, and a rerun; the peer waits meanwhile

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from support.parties import free_ports
+from support.fault_injection import wait_for
+from support.parties import free_ports, listens
 from veilmeans.io.storage.run_token import TOKEN, TOKEN_FILE
 
 _NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
@@ -58,6 +59,7 @@ def isolated_workers(
     with log.open("wb") as output:
         pool = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd="/")
         try:
+            wait_for(lambda: pool.poll() is not None or listens(port))
             environment_flags = ["--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{port}"]
             yield ["--runner=PortableRunner", "--job_endpoint=embed", *environment_flags]
         finally:

@@ -103,6 +103,12 @@ def make_configs(
     }
 
 
+def listens(port: int) -> bool:
+    """Return whether anybody listens on a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def write_config(config: JobConfig, file: Path) -> Path:
     """Write a configuration as the YAML file that a party would have."""
     import yaml
