@@ -89,10 +89,11 @@ class GatewayServer(flight.FlightServerBase):
         """Take the messages of a stream and acknowledge them."""
         try:
             for chunk in reader:
-                if stream.receive(chunk):
+                wanted, must_end = stream.receive(chunk), self._must_end(stream)
+                if wanted or must_end:  # at the end even unasked: the sender cannot ask later
                     stream.complete_forwarding()
                     writer.write(pa.py_buffer(str(stream.stored).encode()))
-                if self._must_end(stream):
+                if must_end:
                     raise flight.FlightUnavailableError("the gateway is closing")
             if stream.unfinished and _was_cancelled(context):
                 log.warning("the connection to %s ended in the middle of a message: it has to send it again", sender)

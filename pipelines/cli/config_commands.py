@@ -148,7 +148,7 @@ def config_token(
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
-    """Write the token that a run's workers show to our gateway, or revoke it.
+    """Write the token of a run's workers, or revoke it.
 
     For workers on other hosts, which share nothing with this one but `shared` (docs/runners.md). With it they can send
     in this party's name and read its files: it is a secret.

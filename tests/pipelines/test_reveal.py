@@ -28,7 +28,6 @@ from veilmeans.crypto import fixed_point as fixed
 from veilmeans.crypto import ring
 from veilmeans.io.storage.result_files import write_centroids, write_rows
 from veilmeans.pipelines.reveal import opening_run, run_reveal
-from veilmeans.pipelines.session import session
 from veilmeans.schemas.address import NAME
 from veilmeans.schemas.arrays import Array, Arrays, Real
 from veilmeans.schemas.config import JobConfig
@@ -410,33 +409,6 @@ def test_more_is_opened_later_by_a_policy_that_all_agree_on(
     opening = [(key, arrays) for key, arrays in messages if key.address.stage.startswith("reveal")]
     opened = [(key.recipient, name) for key, arrays in opening for name in arrays]
     assert set(opened) == {(A, "inertia"), (A, "mu"), (B, "c")}
-
-
-def test_a_party_that_was_killed_in_the_farewell_of_an_opening_resumes_without_its_peer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The peer has what it needs, and is gone."""
-    world = Case(2, True, {}).make(tmp_path)
-    world.train()
-    later = with_policy(world.altered(exchange={"timeout_s": 5}), assignments=[A], centroids=[A])
-    compare = session.compare_statement
-
-    def killed(config: JobConfig, *rest: Any) -> None:
-        if config.party == A:
-            raise KilledError
-        compare(config, *rest)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(session, "compare_statement", killed)
-        with pytest.raises(KilledError):
-            run_in_threads(run_reveal, later.parties)
-    result = run_reveal(later[A])
-    assert {"assignments", "centroids"} <= result.keys()
-    assert run_reveal(later[A]) == result
-
-
-class KilledError(Exception):
-    """As if the process had been killed."""
 
 
 def test_nothing_is_opened_later_where_policies_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
