@@ -31,8 +31,8 @@ For n rows, t iterations and M parties:
 - **What grew, and why it does less now**: malloc and Arrow's own allocator each kept holes of freed memory, more with
   each shard. Arrow shares malloc now, which returns them after each 128 MiB of arrays, and
   after each row shard while a dealer makes a store (`io/storage/freed_memory.py`). numba and LLVM, some 140 MiB, came
-  with the products of some 4·10^6 rows; now only wide products bring them (columns × clusters of a party from 256: such jobs change over after some 10^9
-  multiplications, once, unless `VEILMEANS_COMPILE=never`).
+  with the products of some 4·10^6 rows; now only wide products bring them (columns × clusters of a party
+  from 256: such jobs change over after some 10^9 multiplications, once, unless `VEILMEANS_COMPILE=never`).
 - **What still grows**: k-means++, outliers and explanations join states by Beam's own shuffle, which DirectRunner
   keeps in memory; this run has none of them.
 - **Shuffle volume**: with states on disk Beam shuffles the shards' numbers and file names, a few hundred bytes for
