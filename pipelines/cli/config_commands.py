@@ -148,10 +148,10 @@ def config_token(
     run: Run = None,
     changes: Changes = None,
 ) -> Facts:
-    """Write the token of a run's workers, or revoke it.
+    """Write or revoke the token of a run's workers.
 
-    For workers on other hosts, which share nothing with this one but `shared` (docs/runners.md). With it they can send
-    in this party's name and read its files: it is a secret.
+    For workers on other hosts, which share nothing with this one but `shared` (docs/runners.md). They show it to our
+    gateway. With it they can send in this party's name and read its files: it is a secret.
     """
     from veilmeans.pipelines.configure.party_keys import revoke_run_tokens, write_token
 
