@@ -132,7 +132,7 @@ def _file(world: ChainWorld, content: bytes) -> Path:
 
 
 # A party that sends and waits.
-@pytest.mark.parametrize(
+NOT_PINNED_ANY_MORE = pytest.mark.parametrize(
     ("change", "why"),
     [
         (Path.unlink, "cannot be read"),
@@ -140,6 +140,9 @@ def _file(world: ChainWorld, content: bytes) -> Path:
     ],
     ids=["removed", "expired"],
 )
+
+
+@NOT_PINNED_ANY_MORE
 def test_nothing_is_sent_to_a_peer_that_is_not_pinned_any_more(
     world: ChainWorld, paycos: Exchange, change: Callable[[Path], object], why: str
 ) -> None:
@@ -184,14 +187,7 @@ def _old(world: ChainWorld, content: bytes) -> Path:
 
 
 # Files.
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (Path.unlink, "cannot be read"),
-        (lambda file: file.write_bytes(make_identity("shop", 2, PAST).certificate), "expired on"),
-    ],
-    ids=["removed", "expired"],
-)
+@NOT_PINNED_ANY_MORE
 def test_files_of_and_for_a_peer_that_is_not_pinned_any_more_are_refused(
     tmp_path: Path, change: Callable[[Path], object], why: str
 ) -> None:
